@@ -1,0 +1,40 @@
+"""A conversation as the engine is given it: roles and texts, always the whole of it. Not a row, not a wire format."""
+from dataclasses import dataclass
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message. `content` is its text, or a tuple of texts where the client sent a list of text parts.
+
+    `token_ids` are the exact ids of an answer as it was sampled (without the end token), kept with the fingerprint of
+    tokenizer and template under which they were made; they let the next prompt be a true extension of the cached one.
+    """
+
+    role: str
+    content: str | tuple[str, ...]
+    token_ids: tuple[int, ...] | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """The whole conversation. With `continue_last` the last message is an answer that was cut and is to go on."""
+
+    messages: tuple[ChatMessage, ...]
+    continue_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose work it is. `id` shares the machine fairly, `cache_root` says with whom cached blocks are shared.
+
+    Both are set by the server from the authenticated account; nothing a client sends reaches them unhashed.
+    `None` for a bound means that only the engine's own bounds hold (service keys).
+    """
+
+    id: str
+    cache_root: str
+    max_running: int | None = 2
+    max_queued: int | None = 4

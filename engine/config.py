@@ -1,0 +1,21 @@
+"""EngineConfig: every knob of the engine with its unit and default. Not the place where the environment is read (that is server/settings.py)."""
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK_SIZE = 16
+"""Tokens of one KV block. A constant, not a knob: the kernels' layouts are made for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    model: Path
+    device: str = "auto"  # auto | cpu | cuda
+    dtype: str = "auto"  # auto | float32 | bfloat16; auto is float32 on the CPU
+    kv_memory: int = 1 << 30  # bytes for KV blocks
+    max_context: int | None = None  # tokens; None: what the model was trained for
+    max_batch_tokens: int = 256  # tokens computed in one step, decode and prefill together
+    max_running: int = 64  # sequences in one step
+    max_queued: int = 256  # sequences waiting, in all
+    session_ttl: float = 1800.0  # seconds an idle session keeps its pin before others may take it first
+    session_quota: float = 0.5  # share of the pool that one owner's idle sessions may pin before they are taken first
+    threads: int | None = None  # CPU threads of the kernels; None: all cores

@@ -1,0 +1,97 @@
+"""What a Generation tells while it runs. Facts for any front end; not the wire protocol (server/chat/protocol.py)."""
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one generation. `cached_tokens` of the `input_tokens` were not computed again."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Milliseconds: waiting for a place, to the first token since submit, in all; and tokens per second while decoding."""
+
+    queue_ms: float = 0.0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+    tps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Place in the queue, counted from 1; latest wins."""
+
+    place: int
+    eta_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The scheduler took the sequence: what of its prompt was found computed already."""
+
+    input_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """How far the prompt is computed, in tokens; latest wins."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that is final: no half character, no beginning of a stop string. `token_ids` came in with it (may be empty)."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end, exactly once. `reason`: stop | length | cancelled | failed | stopped (the engine was).
+
+    `token_ids` are all ids of the answer, cut where its text is cut. `stop` is the matched stop string or id.
+    """
+
+    reason: str
+    usage: Usage
+    token_ids: tuple[int, ...]
+    timings: Timings
+    stop: str | int | None = None
+    error: str | None = None
+
+
+Event = Queued | Started | Prefilled | Text | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """One look at the engine, consistent within itself. Blocks: `free` hold nothing, `cached` are evictable, `pinned` belong to idle sessions."""
+
+    state: str = "idle"  # idle | prefilling | decoding | stalled | dead
+    steps: int = 0
+    running: int = 0
+    queued: int = 0
+    sessions: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_cached: int = 0
+    blocks_pinned: int = 0
+    blocks_running: int = 0
+    tokens_computed: int = 0
+    tokens_sampled: int = 0
+    tokens_reused: int = 0
+    preemptions: int = 0
+    last_step_age: float = 0.0  # seconds since the last finished step
+    details: dict[str, float] = field(default_factory=dict)

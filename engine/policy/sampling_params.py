@@ -1,0 +1,88 @@
+"""SamplingParams: what a client may ask of the sampler, checked on construction with the field named. No tensors here."""
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import InvalidField
+
+MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
+
+
+def _number(name: str, value: object, low: float, high: float, *, above: bool = False) -> None:
+    """Refuses anything but a finite number in [low, high], or (low, high] with `above`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidField(name, "a finite number is needed")
+    if not low <= value <= high or (above and value == low):
+        raise InvalidField(name, f"must be {'above' if above else 'at least'} {low:g} and at most {high:g}")
+
+
+def _integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidField(name, "a whole number is needed")
+    if not low <= value <= high:
+        raise InvalidField(name, f"must be between {low} and {high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """temperature 0 is greedy (ties to the lowest id). `seed` gives the same ids whatever else is in the batch.
+
+    `max_tokens` None: up to the context's end; a larger value than fits is clipped and ends with reason "length".
+    `min_tokens` counts generated tokens only and holds back every end and stop id until then.
+    `top_p` 0 is refused; 1 keeps all. `top_k` 0 and `min_p` 0 are off.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _number("temperature", self.temperature, 0, 2)
+        _number("top_p", self.top_p, 0, 1, above=True)
+        _number("min_p", self.min_p, 0, 1)
+        _integer("top_k", self.top_k, 0, 1_000_000)
+        _integer("n", self.n, 1, MAX_N)
+        _integer("min_tokens", self.min_tokens, 0, 1 << 31)
+        if self.seed is not None:
+            _integer("seed", self.seed, -(1 << 63), (1 << 64) - 1)
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1, 1 << 53)
+            if self.min_tokens > self.max_tokens:
+                raise InvalidField("min_tokens", "must not be above max_tokens")
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidField("ignore_eos", "true or false is needed")
+        self._check_stops()
+
+    def _check_stops(self) -> None:
+        if not isinstance(self.stop, tuple) or len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidField("stop", f"at most {MAX_STOP_STRINGS} strings")
+        for text in self.stop:
+            if not isinstance(text, str) or not text or len(text) > MAX_STOP_LENGTH:
+                raise InvalidField("stop", f"each must be a text of 1 to {MAX_STOP_LENGTH} characters")
+        if not isinstance(self.stop_token_ids, tuple) or len(self.stop_token_ids) > MAX_STOP_IDS:
+            raise InvalidField("stop_token_ids", f"at most {MAX_STOP_IDS} ids")
+        for token in self.stop_token_ids:
+            _integer("stop_token_ids", token, 0, 1 << 31)
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> "SamplingParams":
+        """From a client's object: unknown names are refused by name; None means the default; `stop` may be one string."""
+        known = {f.name for f in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise InvalidField(name, "not a sampling parameter that this server has")
+        values = {k: v for k, v in given.items() if v is not None}
+        if isinstance(values.get("stop"), str):
+            values["stop"] = (values["stop"],)
+        for name in ("stop", "stop_token_ids"):
+            if isinstance(values.get(name), list):
+                values[name] = tuple(values[name])
+        return cls(**values)

@@ -1,0 +1,43 @@
+"""Sequence: one generation as the scheduler sees it. Ids and block numbers only; it knows no text and no tensor."""
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from ..chat import Owner
+from .sampling_params import SamplingParams
+
+
+class Status(enum.Enum):
+    WAITING = "waiting"  # holds no blocks; its session does
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`num_computed` chases `len(ids)`: one path for prefill, decode, and the time after a preemption.
+
+    ids: prompt, then what was sampled. block_table[i] holds tokens 16 i … 16 i + 15.
+    seed: always set (the engine draws one where the client gave none), so that a resumed row repeats no draw.
+    """
+
+    id: int
+    owner: Owner
+    ids: list[int]
+    num_prompt: int
+    params: SamplingParams
+    seed: int
+    max_tokens: int  # clipped to the context already
+    stop_ids: frozenset[int] = frozenset()  # EOS unless ignore_eos, and stop_token_ids
+    held_back_ids: frozenset[int] = frozenset()  # not sampled before min_tokens
+    session_id: str | None = None
+    status: Status = Status.WAITING
+    num_computed: int = 0
+    num_cached: int = 0  # of the prompt, found computed when first scheduled
+    block_table: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.ids) - self.num_prompt
