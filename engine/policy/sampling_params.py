@@ -1,6 +1,6 @@
 """SamplingParams: what a client may ask of the sampler, checked on construction with the field named. No tensors here."""
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import InvalidField
@@ -71,6 +71,12 @@ class SamplingParams:
             raise InvalidField("stop_token_ids", f"at most {MAX_STOP_IDS} ids")
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, 1 << 31)
+
+    def choice(self, index: int) -> "SamplingParams":
+        """The parameters of the `index`-th of `n` answers: one answer, with a seed of its own that follows from the given one."""
+        if self.seed is None or index == 0:
+            return replace(self, n=1)
+        return replace(self, n=1, seed=(self.seed + index * 0x9E3779B97F4A7C15) % (1 << 63))
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> "SamplingParams":

@@ -1,0 +1,137 @@
+"""Generation: one answer as the event loop sees it, from its place in the queue to its end. It runs no model and holds no socket.
+
+Everything here happens on the event loop. What the engine's thread samples arrives as facts; text, stop strings and
+cancellation are decided here, and the token at which they fall is the last one that counts: ids, text and usage end there.
+"""
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from .events import Event, Finished, Prefilled, Queued, Started, Text, Timings, Usage
+from .policy.progress import Appended, Ended, Progress
+from .policy.progress import Prefilled as PrefilledTo
+from .policy.progress import Started as Scheduled
+from .policy.sequence import Sequence
+from .text.text_stream import TextStream
+
+
+class Generation:
+    """`async for event in generation` gives its events; exactly one `Finished` ends it. Made by `Engine.submit`."""
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        text: TextStream,
+        begin: Callable[["Generation"], None],
+        end: Callable[["Generation", int | None], None],
+    ) -> None:
+        """`begin` hands the sequence to the scheduler; `end` gives its place back, and with a number tells the
+        scheduler to stop it, keeping that many generated tokens."""
+        self.sequence = sequence
+        self._stream = text
+        self._begin, self._end = begin, end
+        self._events: deque[Event] = deque()
+        self._woken = asyncio.Event()
+        self._token_ids: list[int] = []  # of the answer; the end token is counted, not kept
+        self._sampled = 0
+        self._cached = 0
+        self._submitted = time.monotonic()
+        self._scheduled = self._first = self._last = 0.0
+        self.begun = False
+        self.scheduled = False
+        self.finished: Finished | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.sequence.num_prompt, self._cached, self._sampled)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(self._token_ids)
+
+    def start(self) -> None:
+        """Gives the sequence to the scheduler: called after the question is safely stored. Idempotent."""
+        if not self.begun and not self.finished:
+            self.begun = True
+            self._begin(self)
+
+    def cancel(self) -> None:
+        """Ends it now, in whatever phase it is; the engine follows by its next step. Idempotent."""
+        if not self.finished:
+            self._emit_text(self._stream.finish(), ())
+            self._finish("cancelled", keep=len(self._token_ids))
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                yield event
+                if isinstance(event, Finished):
+                    return
+            self._woken.clear()
+            await self._woken.wait()
+
+    # What the engine tells ------------------------------------------------------------------------------------------
+
+    def take(self, fact: Progress) -> None:
+        """One fact about this sequence from the engine's thread; after the end it belongs to nothing."""
+        if self.finished:
+            return
+        match fact:
+            case Scheduled(cached=cached):
+                if not self.scheduled:
+                    self.scheduled, self._cached, self._scheduled = True, cached, time.monotonic()
+                    self._emit(Started(self.sequence.num_prompt, cached))
+            case PrefilledTo(done=done, total=total):
+                self._emit(Prefilled(done, total))
+            case Appended(token=token):
+                self._append(token)
+            case Ended(reason=reason, stop_id=stop_id, error=error):
+                self._emit_text(self._stream.finish(), ())
+                self._sampled += stop_id is not None
+                self._finish(reason, stop=stop_id, error=error)
+
+    def place(self, place: int, eta_ms: float | None) -> None:
+        """Where it stands in the queue."""
+        if not self.finished and not self.scheduled:
+            self._emit(Queued(place, eta_ms))
+
+    def fail(self, why: str) -> None:
+        """The engine itself stopped or broke."""
+        if not self.finished:
+            self._emit_text(self._stream.finish(), ())
+            self._finish("stopped", error=why)
+
+    def _append(self, token: int) -> None:
+        self._last = time.monotonic()
+        self._first = self._first or self._last
+        self._sampled += 1
+        self._token_ids.append(token)
+        text, matched = self._stream.push(token)
+        self._emit_text(text, (token,))
+        if matched is not None:
+            self._finish("stop", stop=matched, keep=len(self._token_ids))
+
+    def _emit_text(self, text: str, token_ids: tuple[int, ...]) -> None:
+        if text or token_ids:
+            self._emit(Text(text, token_ids))
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
+        self._woken.set()
+
+    def _finish(self, reason: str, *, stop: str | int | None = None, error: str | None = None, keep: int | None = None) -> None:
+        self.finished = Finished(reason, self.usage, self.token_ids, self._timings(), stop, error)
+        self._end(self, keep)
+        self._emit(self.finished)
+
+    def _timings(self) -> Timings:
+        now = time.monotonic()
+        decoding = self._last - self._first
+        return Timings(
+            queue_ms=((self._scheduled or now) - self._submitted) * 1e3,
+            ttft_ms=((self._first or now) - self._submitted) * 1e3,
+            total_ms=(now - self._submitted) * 1e3,
+            tps=(len(self._token_ids) - 1) / decoding if decoding > 0 else 0.0,
+        )

@@ -1,0 +1,22 @@
+"""open_engine: from a model's path to an Engine, the one place that puts the rooms of the engine together. It computes nothing itself."""
+from .config import EngineConfig
+from .engine import Engine
+from .text.codec import Codec
+
+
+def open_engine(config: EngineConfig) -> Engine:
+    """Reads the model and prepares its KV pool; raises ModelError with one line where that cannot be done."""
+    # The one import inside a function here: torch takes most of a second, and half of the command line never computes.
+    from .execution.model_runner import load_runner
+    from .loading.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(config.model)
+    codec = Codec(
+        checkpoint.tokenizer,
+        checkpoint.chat_template,
+        bos_text=checkpoint.bos_text,
+        eos_text=checkpoint.eos_text,
+        bos_id=checkpoint.bos_id,
+        eos_ids=checkpoint.eos_ids,
+    )
+    return Engine(config, codec, load_runner(checkpoint, config), model_name=checkpoint.name)
