@@ -34,6 +34,14 @@ class User(Table):
     created_at: Mapped[int]
 
 
+class SetupLink(Table):
+    """The one-time link that makes the first admin (people/setup_link.py); at most one row, by the hash of its secret."""
+
+    __tablename__ = "setup_links"
+    secret_hash: Mapped[str] = mapped_column(primary_key=True)
+    created_at: Mapped[int]
+
+
 class Login(Table):
     """A sign-in of a browser. Only the hash of its secret is kept."""
 

@@ -1,0 +1,63 @@
+"""ApiError: how the server says no, on HTTP and on the WebSocket alike. The engine's own refusals are hamdam.engine's.
+
+`CODES` is the whole list of protocol.md with the type and the HTTP status of each; a code that is not in it cannot be said.
+"""
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+REQUEST, MISSING, LIMIT, SERVER = "invalid_request_error", "not_found_error", "rate_limit_error", "server_error"
+CODES: Mapping[str, tuple[str, int]] = {
+    "invalid_json": (REQUEST, 400),
+    "unknown_type": (REQUEST, 400),
+    "invalid_field": (REQUEST, 400),
+    "parent_not_found": (REQUEST, 400),
+    "context_length_exceeded": (REQUEST, 400),
+    "unauthorized": ("authentication_error", 401),
+    "forbidden": ("permission_error", 403),
+    "not_found": (MISSING, 404),
+    "conversation_not_found": (MISSING, 404),
+    "response_not_found": (MISSING, 404),
+    "model_not_found": (MISSING, 404),
+    "method_not_allowed": (REQUEST, 405),
+    "conversation_busy": (REQUEST, 409),
+    "too_large": (REQUEST, 413),
+    "rate_limit_exceeded": (LIMIT, 429),
+    "quota_exceeded": (LIMIT, 429),
+    "too_many_in_flight": (LIMIT, 429),
+    "internal": (SERVER, 500),
+    "queue_full": (SERVER, 503),
+    "draining": (SERVER, 503),
+    "engine_unavailable": (SERVER, 503),
+}
+
+
+class ApiError(Exception):
+    def __init__(self, code: str, message: str, *, param: str | None = None, retry_after_ms: int | None = None, **extra: str) -> None:
+        """`message` is for people and never repeats what they wrote; `extra` are the code's own fields (the `response_id` of a busy conversation)."""
+        super().__init__(message)
+        self.code, self.message, self.param, self.retry_after_ms, self.extra = code, message, param, retry_after_ms, extra
+        self.type, self.status = CODES[code]
+
+    def body(self, event_id: str | None = None) -> dict[str, Any]:
+        """The `error` object; what is not known is left out."""
+        error: dict[str, Any] = {"type": self.type, "code": self.code, "message": self.message, **self.extra}
+        if self.param is not None:
+            error["param"] = self.param
+        if event_id is not None:
+            error["event_id"] = event_id
+        if self.retry_after_ms is not None:
+            error["retry_after_ms"] = self.retry_after_ms
+        return error
+
+    def headers(self) -> dict[str, str]:
+        headers = {"cache-control": "no-store"}
+        if self.retry_after_ms is not None:
+            headers["retry-after"] = str(-(-self.retry_after_ms // 1000))
+        if self.code == "unauthorized":
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+    def response(self) -> JSONResponse:
+        return JSONResponse({"error": self.body()}, status_code=self.status, headers=self.headers())

@@ -1,0 +1,143 @@
+"""Database: SQLite through SQLAlchemy, one writer and many readers. It knows transactions, not what the tables mean.
+
+    async with database.read() as sql: ...     # one snapshot, on a connection that cannot write
+    async with database.write() as sql: ...    # BEGIN IMMEDIATE; commits on a clean exit, rolls back on any other
+
+Why IMMEDIATE: a transaction that reads first and writes later is refused at once (SQLITE_BUSY_SNAPSHOT) when somebody
+else wrote in between, whatever the busy timeout; one that takes the write lock first waits its turn instead.
+Inside the process writers queue at a lock of ours, so that waiting costs no thread; the busy timeout is for the
+`hamdam` command, which writes beside a running server.
+"""
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import URL, event
+from sqlalchemy.engine import Connection, ExceptionContext
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from .errors import StorageError, StorageFull
+from .folder import filesystem_type, is_network
+from .migration import check_current, upgrade
+
+BUSY_TIMEOUT_S = 5.0
+READERS = 4  # connections kept open for reading; each is a thread of the driver
+READERS_AT_MOST = 12
+
+
+class Database:
+    def __init__(self, path: Path) -> None:
+        """Use `open` or `attach`: a Database is only handed out once its tables are known to be right."""
+        self.path = path
+        self._writer = _engine(path, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=ON",), pool_size=1, max_overflow=0)
+        self._readers = _engine(
+            path, begin="BEGIN", pragmas=("query_only=ON",), pool_size=READERS, max_overflow=READERS_AT_MOST - READERS
+        )
+        self._turn_to_write = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """Bring the tables up to date, then open. Only the holder of the data folder's lock may call this."""
+        _refuse_network(path)
+        try:
+            # Foreign keys are off while tables are rebuilt (SQLite cannot switch them inside a transaction).
+            await _run_once(path, upgrade)
+        except sqlite3.Error as error:
+            raise StorageError(f"{path}: {error}") from error
+        return cls(path)
+
+    @classmethod
+    async def attach(cls, path: Path) -> Self:
+        """Open beside a running server, whose tables are this version's or the attempt is refused."""
+        if not path.exists():
+            raise StorageError(f"{path}: there is no database yet")
+        await _run_once(path, check_current)
+        return cls(path)
+
+    async def close(self) -> None:
+        await self._readers.dispose()
+        await self._writer.dispose()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        session = AsyncSession(self._readers, expire_on_commit=False)
+        try:
+            yield session
+        finally:
+            await _to_the_end(session.close())
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        async with self._turn_to_write:
+            session = AsyncSession(self._writer, expire_on_commit=False)
+            try:
+                await session.connection()  # BEGIN IMMEDIATE now, not at the first statement
+                yield session
+                await _to_the_end(session.commit())
+            finally:
+                await _to_the_end(session.close())  # rolls back what was not committed
+
+
+def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...], **pool: Any) -> AsyncEngine:
+    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_S}, **pool)
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver opens no transaction by itself: `_begin` does
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", *pragmas):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def _name_a_full_disk(context: ExceptionContext) -> None:
+        if is_full(context.original_exception):
+            raise StorageFull(f"{path}: the disk is full") from context.original_exception
+
+    return engine
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether SQLite says that there is no room: for the file, or (an I/O error then) for its write-ahead log."""
+    while error is not None:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return True
+        error = error.__cause__
+    return False
+
+
+async def _run_once(path: Path, work: Any) -> None:
+    engine = _engine(path, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=OFF",), poolclass=NullPool)
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(work)
+    finally:
+        await engine.dispose()
+
+
+def _refuse_network(path: Path) -> None:
+    kind = filesystem_type(path.parent)
+    if is_network(kind):
+        raise StorageError(f"{path.parent} is on a network file system ({kind}): SQLite would lose data there; choose a local folder with --data")
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do this even while being cancelled, so that nobody leaves a transaction open; the cancellation follows after."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

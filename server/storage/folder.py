@@ -1,0 +1,69 @@
+"""DataFolder: the one folder in which everything lives, private to its owner, locked by the server that runs on it. It opens no database."""
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from .errors import FolderInUse, StorageError
+
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs", "sshfs", "davfs", "s3fs"})
+
+
+class DataFolder:
+    def __init__(self, path: Path) -> None:
+        """Make the folder if it is not there, and close it to everybody else: people's conversations are in it."""
+        self.path = path
+        self._lock: IO[str] | None = None
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError("not writable")
+        except OSError as error:
+            raise StorageError(f"the data folder {path} cannot be used: {error.strerror or error}") from error
+
+    @property
+    def database(self) -> Path:
+        return self.path / "hamdam.db"
+
+    @property
+    def models(self) -> Path:
+        return self.path / "models"
+
+    @property
+    def secrets(self) -> Path:
+        return self.path / "secrets"
+
+    def lock(self) -> None:
+        """Hold the folder until `unlock`, or until this process ends in whatever way. Raises FolderInUse."""
+        file = (self.path / "lock").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise FolderInUse(f"another hamdam serve uses {self.path}") from error
+        self._lock = file
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def filesystem_type(path: Path) -> str:
+    """The kind of file system that holds the path, as the kernel names it; empty where the kernel does not tell."""
+    best, kind = "", ""
+    with suppress(FileNotFoundError):
+        where = str(path.resolve())
+        for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
+            _, mount, found = line.split(" ")[:3]
+            mount = mount.replace("\\040", " ")
+            inside = where == mount or where.startswith(mount.rstrip("/") + "/")
+            if inside and len(mount) >= len(best):
+                best, kind = mount, found
+    return kind
+
+
+def is_network(kind: str) -> bool:
+    return kind.removeprefix("fuse.") in NETWORK
