@@ -1,0 +1,78 @@
+"""The app: every wire of the house in one function. What a wire carries is decided in the rooms; process and port are serving.py's."""
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hamdam.engine import Engine
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from .boundary import BodyLimit, SameOrigin, SecurityHeaders
+from .chat.routes import chat_routes
+from .chat.turn import Turns
+from .house import House
+from .openai.routes import openai_routes
+from .operations.health import health_routes
+from .pages import page_routes
+from .people.accounts import Accounts
+from .people.attempts import Attempts
+from .people.authenticator import Authenticator
+from .people.cookie import Cookie
+from .people.passwords import Passwords
+from .people.routes import people_routes
+from .people.setup_link import SetUp
+from .refusals import refusal_handlers
+from .settings import Settings
+from .storage.database import Database
+from .storage.folder import DataFolder
+from .storage.secrets import Secrets
+
+
+def create_app(settings: Settings, engine: Engine, database: Database, *, passwords: Passwords | None = None) -> Starlette:
+    """The server, not yet running: its lifespan starts and stops the engine. Raises StorageError where a secret is unusable."""
+    cookie = Cookie(settings.public_url)
+    accounts = Accounts(database, passwords or Passwords(), Attempts())
+    house = House(
+        settings=settings,
+        engine=engine,
+        database=database,
+        secrets=Secrets(DataFolder(settings.data).secrets),
+        cookie=cookie,
+        authenticator=Authenticator(database, cookie),
+        accounts=accounts,
+        set_up=SetUp(database, accounts),
+        turns=Turns(database=database, engine=engine, limits=settings.limits),
+        boot_id=secrets.token_hex(8),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await house.turns.recover()
+        engine.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(house.authenticator.watcher.run())
+                yield
+                watching.cancel()
+        finally:
+            engine.stop()
+
+    app = Starlette(
+        routes=[
+            *health_routes(house),
+            *people_routes(house),
+            *chat_routes(house),
+            *openai_routes(house),
+            *page_routes(house),
+        ],
+        middleware=[
+            Middleware(SecurityHeaders, https=cookie.secure),
+            Middleware(SameOrigin, cookie=cookie, public_url=settings.public_url),
+            Middleware(BodyLimit, limit=settings.limits.body_bytes),
+        ],
+        exception_handlers=refusal_handlers(),
+        lifespan=lifespan,
+    )
+    app.state.house = house
+    return app

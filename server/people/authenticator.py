@@ -1,0 +1,104 @@
+"""The authenticator: from a cookie or a key to an Identity, and back to the database whether it still holds. It grants nothing.
+
+Every way in asks here: pages, /api, /v1, the WebSocket. A sign-in or key is a row; when the row is gone, so is the right.
+"""
+import logging
+from collections.abc import Callable
+
+from sqlalchemy import ColumnElement, Row, select
+from starlette.requests import HTTPConnection
+
+from ..storage.clock import now_us
+from ..storage.database import Database
+from ..storage.errors import StorageError
+from ..storage.tables import ApiKey, Login, User
+from .cookie import Cookie
+from .identity import Forbidden, Identity, Unauthorized
+from .keys import TOUCHED_EVERY as KEY_TOUCHED_EVERY
+from .keys import looks_like_key, touch_key
+from .logins import TOUCHED_EVERY as LOGIN_TOUCHED_EVERY
+from .logins import touch_login
+from .opaque import hash_secret
+from .watcher import Watcher
+
+log = logging.getLogger("hamdam.people")
+
+
+class Authenticator:
+    def __init__(self, database: Database, cookie: Cookie) -> None:
+        self._database = database
+        self._cookie = cookie
+        self.watcher = Watcher(database)
+
+    async def identify(self, conn: HTTPConnection) -> Identity:
+        """Who sends this request or handshake. Raises Unauthorized, or Forbidden for a disabled account."""
+        secret, key = self._cookie.read(conn), bearer_key(conn)
+        if secret and key:
+            raise Unauthorized("Send the sign-in cookie or an API key, not both.")
+        if key:
+            if not looks_like_key(key):
+                raise Unauthorized()
+            identity, used = await self._key(ApiKey.hash == hash_secret(key))
+            if now_us() - used >= KEY_TOUCHED_EVERY:
+                await self._touch(identity)
+        elif secret:
+            identity, used = await self._login(Login.secret_hash == hash_secret(secret))
+            if now_us() - used >= LOGIN_TOUCHED_EVERY:
+                await self._touch(identity)
+        else:
+            raise Unauthorized()
+        return identity
+
+    async def check(self, identity: Identity) -> Identity:
+        """The same sign-in or key as it is now, with the role of now. Raises like `identify`."""
+        if identity.key_id is not None:
+            return (await self._key(ApiKey.id == identity.key_id))[0]
+        return (await self._login(Login.id == identity.login_id))[0]
+
+    def watch(self, identity: Identity, lost: Callable[[int], None]) -> Callable[[], None]:
+        """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns the way to stop watching."""
+        return self.watcher.watch(identity, lost)
+
+    async def _login(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
+        rows = select(User.id, User.name, User.role, User.state, Login.id, Login.last_used_at)
+        rows = rows.join(Login, Login.user_id == User.id).where(which, Login.expires_at > now_us())
+        async with self._database.read() as sql:
+            row = (await sql.execute(rows)).first()
+        user_id, name, role, login_id, used = _active(row)
+        return Identity(user_id, name, role, login_id=login_id), used
+
+    async def _key(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
+        rows = select(User.id, User.name, User.role, User.state, ApiKey.id, ApiKey.last_used_at, ApiKey.service)
+        alive = ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now_us()))
+        async with self._database.read() as sql:
+            row = (await sql.execute(rows.join(ApiKey, ApiKey.user_id == User.id).where(which, alive))).first()
+        user_id, name, role, key_id, used, service = _active(row)
+        return Identity(user_id, name, role, key_id=key_id, service=service), used or 0
+
+    async def _touch(self, identity: Identity) -> None:
+        try:
+            async with self._database.write() as sql:
+                if identity.key_id is not None:
+                    await touch_key(sql, identity.key_id)
+                elif identity.login_id is not None:
+                    await touch_login(sql, identity.login_id)
+        except StorageError as error:  # a full disk must not sign everybody out
+            log.warning("when %s was last here could not be noted: %s", identity.user_id, error)
+
+
+def bearer_key(conn: HTTPConnection) -> str | None:
+    """The key of `Authorization: Bearer`, scheme in any case; other schemes are a proxy's affair."""
+    values = conn.headers.getlist("authorization")
+    keys = [value[7:].strip() for value in values if value[:7].lower() == "bearer "]
+    if len(keys) > 1:
+        raise Unauthorized("Send one API key, not several.")
+    return keys[0] if keys else None
+
+
+def _active(row: Row | None) -> tuple:
+    if row is None:
+        raise Unauthorized()
+    user_id, name, role, state, *rest = row
+    if state != "active":
+        raise Forbidden("This account is disabled.")
+    return (user_id, name, role, *rest)

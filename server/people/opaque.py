@@ -1,0 +1,11 @@
+"""Opaque secrets: 256 random bits for whoever holds them, a hash for us. A plain SHA-256 is enough: nobody can guess 256 bits."""
+import hashlib
+import secrets
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def hash_secret(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
