@@ -1,0 +1,139 @@
+"""A tokenizer rebuilt from the metadata of a GGUF file, with the ids of the original. Not from a tokenizer.json.
+
+What cannot be rebuilt exactly is refused by name: a tokenizer that is almost right gives a model that is almost right.
+"""
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from ..errors import ModelError
+from .gguf import GGUFHeader
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # tokenizer.ggml.token_type; 5 is unused, 6 a byte
+
+_SQUEEZES = "tokenizer.ggml.remove_extra_whitespaces"
+_SPACE = "▁"  # stands for a space in SentencePiece's pieces
+
+# How text is cut before the merges, by the name the file gives; the patterns are those of the original tokenizers.
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_LINES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CASED = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_PATTERNS = {
+    "llama-bpe": _CONTRACTIONS + r"\p{N}{1,3}" + _LINES,
+    "qwen2": _CONTRACTIONS + r"\p{N}" + _LINES,
+    "tekken": _CASED,
+}
+_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
+_GPT2 = ("gpt-2", "gpt2")
+_SINGLE_DIGITS = ("smollm", "starcoder")  # GPT-2's rule, after every digit is cut off
+_WHOLE_WORDS = ("llama-bpe", "tekken")  # a piece that is a token as it stands is not taken through the merges
+
+
+def begins_with_bos(header: GGUFHeader) -> bool:
+    """What the file says, and where it says nothing, what its kind of tokenizer does."""
+    said = header.find("tokenizer.ggml.add_bos_token", bool)
+    if said is not None:
+        return said
+    return header.find("tokenizer.ggml.model", str) == "llama" or _pre_tokenizer_name(header) in _WHOLE_WORDS
+
+
+def build_tokenizer(header: GGUFHeader) -> Tokenizer:
+    """Also checks what the builder in Rust takes on trust. The ids are the places in tokenizer.ggml.tokens."""
+    source = header.path.name
+    model = header.need("tokenizer.ggml.model", str)
+    if model not in ("gpt2", "llama"):
+        raise ModelError(f"{source}: tokenizers of the model {model!r} are not supported")
+    tokens = header.need_list("tokenizer.ggml.tokens", str)
+    types = header.find_list("tokenizer.ggml.token_type", int) or [_NORMAL] * len(tokens)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    if len(types) != len(tokens):
+        raise ModelError(f"{source}: {len(tokens)} tokens, but {len(types)} token types")
+    if "" in vocabulary or len(vocabulary) != len(tokens):
+        raise ModelError(f"{source}: two tokens of the vocabulary are the same, or one is empty")
+    if "tokenizer.ggml.precompiled_charsmap" in header.values or header.find(_SQUEEZES, bool):
+        raise ModelError(f"{source}: a tokenizer that rewrites its text first is not supported")
+    build = _byte_level if model == "gpt2" else _sentence_piece
+    tokenizer = build(header, vocabulary, types)
+    added = [
+        AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
+        for token, kind in zip(tokens, types, strict=True)
+        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+    ]
+    tokenizer.add_tokens(added)
+    return tokenizer
+
+
+def _pre_tokenizer_name(header: GGUFHeader) -> str:
+    name = header.find("tokenizer.ggml.pre", str) or ""
+    return _ALIASES.get(name, name)
+
+
+def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]) -> Tokenizer:
+    """GPT-2's kind: every byte is a character of an alphabet of 256, and the file lists the merges in order."""
+    name, source = _pre_tokenizer_name(header), header.path.name
+    cut: list[pre_tokenizers.PreTokenizer] = []
+    if name in _PATTERNS:
+        cut = [pre_tokenizers.Split(Regex(_PATTERNS[name]), "isolated")]
+    elif name in _SINGLE_DIGITS:
+        cut = [pre_tokenizers.Digits(individual_digits=True)]
+    elif name not in _GPT2:
+        raise ModelError(f"{source}: the pre-tokenizer {name[:80]!r} is not supported")
+    merges = []
+    for line in header.need_list("tokenizer.ggml.merges", str):
+        pair = tuple(line.split(" "))
+        number = vocabulary.get("".join(pair))
+        if len(pair) != 2 or number is None or pair[0] not in vocabulary or pair[1] not in vocabulary:
+            raise ModelError(f"{source}: the merge {line[:80]!r} does not fit the vocabulary")
+        if types[number] == _CONTROL:
+            raise ModelError(f"{source}: the merge {line[:80]!r} would make a control token out of text")
+        merges.append((pair[0], pair[1]))
+    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS))
+    if name == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name not in _PATTERNS)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentence_piece(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]) -> Tokenizer:
+    """Llama 2's kind: a space is a letter, bytes stand in for unknown letters, the pieces' scores order the merges."""
+    scores = header.need_list("tokenizer.ggml.scores", float)
+    if len(scores) != len(types):
+        raise ModelError(f"{header.path.name}: {len(types)} tokens, but {len(scores)} scores")
+    unknown = next((token for token, number in vocabulary.items() if types[number] == _UNKNOWN), None)
+    bytes_known = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
+    merges = _merges_by_score(header.path.name, vocabulary, types, scores)
+    tokenizer = Tokenizer(BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=bytes_known))
+    prefixed = header.find("tokenizer.ggml.add_space_prefix", bool) is not False
+    spaces_to_letter = normalizers.Replace(" ", _SPACE)
+    tokenizer.normalizer = (
+        normalizers.Sequence([normalizers.Prepend(_SPACE), spaces_to_letter]) if prefixed else spaces_to_letter
+    )
+    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefixed else steps)
+    return tokenizer
+
+
+def _merges_by_score(
+    source: str, vocabulary: dict[str, int], types: list[int], scores: list[float]
+) -> list[tuple[str, str]]:
+    """Every way to make a piece of two, the best score first. Normal pieces only: no text becomes a control token."""
+    normal = {token for token, number in vocabulary.items() if types[number] == _NORMAL}
+    merges: list[tuple[str, str]] = []
+    before = None
+    for piece in sorted(normal, key=lambda piece: -scores[vocabulary[piece]]):
+        cuts = ((piece[:middle], piece[middle:]) for middle in range(1, len(piece)))
+        ways = [(left, right) for left, right in cuts if left in normal and right in normal]
+        if not ways:
+            continue
+        score = scores[vocabulary[piece]]
+        if score == before or score != score:
+            raise ModelError(f"{source}: the scores of the vocabulary do not order its merges")
+        before = score
+        merges += sorted(ways, key=lambda way: (vocabulary[way[0]], vocabulary[way[1]]))  # as the originals were made
+    return merges

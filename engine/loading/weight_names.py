@@ -1,0 +1,87 @@
+"""Which tensors a model of a given config has, by Hugging Face name and shape, and what GGUF calls them. No values."""
+from collections.abc import Mapping
+
+from ..errors import ModelError
+from ..models.config import ModelConfig
+
+Shape = tuple[int, ...]
+
+_GGUF_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def hugging_face_name(gguf_name: str) -> str:
+    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; an unknown name stays as it is."""
+    layer = ""
+    stem, _, suffix = gguf_name.rpartition(".")
+    if stem.startswith("blk."):
+        _, number, stem = (*stem.split(".", 2), "")[:3]
+        layer = f"model.layers.{number}."
+    return f"{layer}{_GGUF_NAMES[stem]}.{suffix}" if stem in _GGUF_NAMES else gguf_name
+
+
+def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
+    """A tied head is not among them: it is the embedding."""
+    hidden, head_dim = config.hidden_size, config.head_dim
+    q_width, kv_width = config.num_heads * head_dim, config.num_kv_heads * head_dim
+    layer: dict[str, Shape] = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (q_width, hidden),
+        "self_attn.k_proj.weight": (kv_width, hidden),
+        "self_attn.v_proj.weight": (kv_width, hidden),
+        "self_attn.o_proj.weight": (hidden, q_width),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (config.intermediate_size, hidden),
+        "mlp.up_proj.weight": (config.intermediate_size, hidden),
+        "mlp.down_proj.weight": (hidden, config.intermediate_size),
+    }
+    if config.attention_bias:
+        layer |= {
+            "self_attn.q_proj.bias": (q_width,),
+            "self_attn.k_proj.bias": (kv_width,),
+            "self_attn.v_proj.bias": (kv_width,),
+        }
+    if config.attention_output_bias:
+        layer["self_attn.o_proj.bias"] = (hidden,)
+    if config.qk_norm:
+        layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
+    expected: dict[str, Shape] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
+    for number in range(config.num_layers):
+        expected |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
+    expected["model.norm.weight"] = (hidden,)
+    if not config.tie_word_embeddings:
+        expected["lm_head.weight"] = (config.vocab_size, hidden)
+    return expected
+
+
+def check_tensors(source: str, config: ModelConfig, found: Mapping[str, Shape]) -> None:
+    """ModelError unless `found` is what the config asks for: a weight that was never set gives fluent nonsense."""
+    expected = expected_tensors(config)
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    both = (("missing", missing), ("unexpected", unexpected))
+    faults = [f"{what}: {_listed(names)}" for what, names in both if names]
+    if faults:
+        raise ModelError(f"{source}: tensors {'; '.join(faults)}")
+    for name, shape in expected.items():
+        if found[name] != shape:
+            raise ModelError(f"{source}: {name} has the shape {list(found[name])}, the config asks for {list(shape)}")
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(name[:80] for name in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
