@@ -5,6 +5,7 @@ import enum
 from dataclasses import dataclass, field
 
 from ..chat import Owner
+from .chain import Link
 from .sampling_params import SamplingParams
 
 
@@ -37,7 +38,16 @@ class Sequence:
     num_cached: int = 0  # of the prompt, found computed when first scheduled
     block_table: list[int] = field(default_factory=list)
     finish_reason: str | None = None
+    # What the scheduler notes beside it; nothing outside engine/policy reads these.
+    links: list[Link] = field(default_factory=list)  # of its full blocks
+    started: bool = False
+    waits_on: bytes | None = None  # key of a block that another running sequence is about to publish
+    passed_by: int = 0  # how many were taken from the queue while this one did not fit
 
     @property
     def num_generated(self) -> int:
         return len(self.ids) - self.num_prompt
+
+    @property
+    def num_uncomputed(self) -> int:
+        return len(self.ids) - self.num_computed

@@ -1,0 +1,42 @@
+"""What a step changed, one fact at a time, for whoever reports it. Not events for a client (engine/events.py)."""
+from dataclasses import dataclass
+
+from .sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Taken from the queue for the first time: `cached` tokens of its prompt were found computed."""
+
+    sequence: Sequence
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """`done` of the `total` prompt tokens are computed. The last one, done == total, comes right before the first Appended."""
+
+    sequence: Sequence
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """`token` is the next id of the answer. An end id is never appended: it is `Ended.stop_id`."""
+
+    sequence: Sequence
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end, once a sequence; its blocks are given back already. `reason`: stop | length | cancelled | failed."""
+
+    sequence: Sequence
+    reason: str
+    stop_id: int | None = None
+    error: str | None = None
+
+
+Progress = Started | Prefilled | Appended | Ended
