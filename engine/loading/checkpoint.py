@@ -4,12 +4,23 @@ from pathlib import Path
 from ..errors import ModelError
 from .contents import Checkpoint
 from .gguf_checkpoint import open_gguf
+from .safetensors_checkpoint import open_folder
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Reads headers and small files only; its `tensors()` reads the rest. ModelError says in one line what is wrong."""
-    if path.suffix == ".gguf":
-        return open_gguf(path)
-    raise ModelError(f"{path}: neither a .gguf file nor a model folder")
+    """A .gguf file, or a folder with config.json and .safetensors files, or with one .gguf file.
+
+    Reads headers and small files only; its `tensors()` reads the rest. ModelError says in one line what is wrong.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        if (path / "config.json").is_file() or not files:
+            return open_folder(path)
+        if len(files) > 1:
+            raise ModelError(f"{path}: {len(files)} .gguf files; say which one")
+        return open_gguf(files[0])
+    if not path.exists():
+        raise ModelError(f"{path}: there is no such file or folder")
+    return open_gguf(path)

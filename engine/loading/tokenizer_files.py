@@ -1,10 +1,49 @@
 """The tokenizer files of a Hugging Face folder, and what holds for every tokenizer. Not GGUF's (gguf_tokenizer.py)."""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
+from .json_object import JsonObject, read_bounded, read_object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerFiles:
+    """As in Checkpoint, which says what each means."""
+
+    tokenizer: Tokenizer
+    bos_id: int | None
+    bos_text: str
+    eos_text: str
+    eos_ids: frozenset[int]
+    chat_template: str | None
+
+
+def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
+    """tokenizer.json must be there; the others may. `eos_ids` is the union of what any of them names (F01)."""
+    tokenizer = _tokenizer(folder / "tokenizer.json")
+    check_vocabulary(folder.name, tokenizer, vocab_size)
+    about = [_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json")]
+    bos_text, eos_text = (_special(about, key) for key in ("bos_token", "eos_token"))
+    template = _chat_template(folder, about[0])
+    first = tokenizer.encode("").ids[:1]  # what the post-processor puts before nothing at all
+    ends = {tokenizer.token_to_id(eos_text), end_of_turn(template, tokenizer, bos_text, eos_text)}
+    for name in ("config.json", "generation_config.json"):
+        ends |= _eos_ids(_optional(folder / name))
+    return TokenizerFiles(
+        tokenizer=tokenizer,
+        bos_id=first[0] if first == [tokenizer.token_to_id(bos_text)] else None,
+        bos_text=bos_text,
+        eos_text=eos_text,
+        eos_ids=frozenset(end for end in ends if end is not None),
+        chat_template=template,
+    )
 
 
 def check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
+    """An id beyond the embedding would be an index out of range, in the middle of somebody's answer."""
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest >= rows:
         raise ModelError(f"{source}: the tokenizer has the id {largest}, the embedding only {rows} rows")
@@ -12,3 +51,54 @@ def check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
 
 def end_of_turn(template: str | None, tokenizer: Tokenizer, bos_text: str, eos_text: str) -> int | None:
     return None
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    data = read_bounded(path)
+    try:
+        tokenizer = Tokenizer.from_buffer(data)
+    except Exception as error:  # the library raises nothing more exact
+        line = " ".join(str(error).split())[:120]
+        raise ModelError(f"{path.name}: not a tokenizer ({line})") from error
+    tokenizer.no_truncation()  # a file saved after training says to cut, and to fill up
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _optional(path: Path) -> JsonObject:
+    return read_object(path) if path.is_file() else JsonObject(path.name, {})
+
+
+def _special(about: list[JsonObject], key: str) -> str:
+    """A text, or an object with the text as its content, from the first file that has one."""
+    for file in about:
+        if isinstance(file.values.get(key), dict):
+            entry = file.object(key)
+            return entry.need("content", str) if entry else ""
+        if (text := file.find(key, str)) is not None:
+            return text
+    return ""
+
+
+def _eos_ids(file: JsonObject) -> set[int | None]:
+    """An int, a list of them, or null."""
+    value: Any = file.values.get("eos_token_id")
+    ids = value if isinstance(value, list) else [value]
+    if not all(end is None or type(end) is int for end in ids):
+        raise ModelError(f"{file.source}: eos_token_id is neither an int nor a list of them")
+    return set(ids)
+
+
+def _chat_template(folder: Path, about: JsonObject) -> str | None:
+    """chat_template.jinja, else tokenizer_config.json: a text, or a list of named ones, of which "default" is ours."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        try:
+            return read_bounded(file).decode()
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{file.name}: not UTF-8") from error
+    value = about.values.get("chat_template")
+    if not isinstance(value, list):
+        return about.find("chat_template", str)
+    named = [JsonObject(about.source, entry) for entry in value if isinstance(entry, dict)]
+    return next((entry.need("template", str) for entry in named if entry.find("name", str) == "default"), None)

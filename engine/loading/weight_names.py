@@ -83,5 +83,5 @@ def check_tensors(source: str, config: ModelConfig, found: Mapping[str, Shape]) 
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(name[:80] for name in names[:5])
+    shown = ", ".join(repr(name[:80])[1:-1] for name in names[:5])  # names come from the file: no line breaks
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

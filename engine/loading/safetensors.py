@@ -1,0 +1,90 @@
+"""SafetensorsFile: the table at the head of a .safetensors file, read within bounds, and one tensor at a time after it.
+
+Not which files make a model (safetensors_checkpoint.py). Written here rather than imported so that what is wrong with
+a file is one line of ours, and a file that shrinks while it is read is an error: mapped, it would end the process.
+Format: https://github.com/huggingface/safetensors#format
+"""
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from ..errors import ModelError
+from .json_object import parse_object
+
+MAX_HEADER_BYTES = 32 << 20
+
+DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """`offset` counts from the file's start. `dtype` is the format's name, maybe of one we cannot compute in."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsFile:
+    path: Path
+    tensors: dict[str, StoredTensor]
+
+    def read(self, file: BinaryIO, name: str) -> torch.Tensor:
+        stored = self.tensors[name]
+        if stored.dtype not in DTYPES:
+            raise ModelError(f"{self.path.name}: {name} has the type {stored.dtype}, which is not supported")
+        tensor = torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
+        file.seek(stored.offset)
+        if file.readinto(tensor.view(-1).view(torch.uint8).numpy().data) != stored.nbytes:  # type: ignore[attr-defined]
+            raise ModelError(f"{self.path.name}: the file ended while it was read; was it changed?")
+        return tensor
+
+
+def open_safetensors(path: Path) -> SafetensorsFile:
+    source = path.name
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+                raise ModelError(f"{source}: the header is cut short or damaged; was the download incomplete?")
+            header = parse_object(source, file.read(length))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path.parent}: {source} is missing; was the download incomplete?") from error
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from error
+    start = 8 + length
+    tensors = {
+        name: _stored(source, name, entry, start) for name, entry in header.values.items() if name != "__metadata__"
+    }
+    reached = start
+    for name, stored in sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
+        if stored.offset != reached:
+            raise ModelError(f"{source}: tensor {name[:80]!r} overlaps another, or leaves a gap")
+        reached += stored.nbytes
+    if reached > size:
+        raise ModelError(f"{source}: the file ends before its last tensor; was the download incomplete?")
+    if reached < size:
+        raise ModelError(f"{source}: {size - reached} bytes follow the last tensor")
+    return SafetensorsFile(path, tensors)
+
+
+def _stored(source: str, name: str, entry: Any, start: int) -> StoredTensor:
+    try:
+        dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        sound = all(type(number) is int and number >= 0 for number in (*shape, begin, end)) and dtype in _BYTES
+    except (TypeError, KeyError, ValueError):
+        sound = False
+    if not sound or len(shape) > 8 or end - begin != math.prod(shape) * _BYTES[dtype]:
+        raise ModelError(f"{source}: the entry of tensor {name[:80]!r} makes no sense")
+    return StoredTensor(dtype, tuple(shape), start + begin, end - begin)
