@@ -1,0 +1,116 @@
+// The events of the WebSocket protocol and the answers of the HTTP interface beside it, as the pages use them. Types only.
+
+export type Status = "in_progress" | "completed" | "incomplete" | "cancelled" | "failed" | "interrupted";
+
+export interface Usage {
+  input_tokens: number;
+  output_tokens: number;
+  input_tokens_details?: { cached_tokens: number };
+}
+
+export interface Timings {
+  queue_ms: number;
+  ttft_ms: number;
+  total_ms: number;
+  tps: number;
+}
+
+export interface ErrorBody {
+  code: string;
+  message: string;
+  event_id?: string | null;
+  retry_after_ms?: number | null;
+  response_id?: string | null;
+}
+
+export interface Item {
+  id: string;
+  conversation_id: string;
+  parent_id: string | null;
+  role: "user" | "assistant" | "system";
+  status: Status;
+  text: string;
+  usage?: Usage | null;
+  timings?: Timings | null;
+  error?: ErrorBody | null;
+  created_at: string;
+}
+
+export interface Conversation {
+  id: string;
+  title: string;
+  active_leaf_id: string | null;
+  revision: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface RunState {
+  response_id: string;
+  item_id: string;
+  status: Status;
+  sequence_number: number;
+}
+
+interface OfRun {
+  response_id: string;
+  conversation_id: string;
+}
+
+interface Numbered extends OfRun {
+  sequence_number: number;
+  from_seq?: number | null;
+}
+
+type EndFields = Numbered & { usage?: Usage | null; timings?: Timings | null; reason?: string | null; error?: ErrorBody | null };
+
+export type NumberedEvent =
+  | ({ type: "response.created"; client_id?: string | null; item_id?: string } & Numbered)
+  | ({ type: "response.in_progress"; input_tokens: number; cached_tokens: number } & Numbered)
+  | ({ type: "response.output_text.delta"; item_id: string; delta: string } & Numbered)
+  | ({ type: "response.output_text.done"; item_id: string; text: string } & Numbered)
+  | ({ type: "response.completed" | "response.incomplete" | "response.cancelled" | "response.failed" | "response.interrupted" } & EndFields);
+
+export type SnapshotEvent = { type: "response.snapshot"; item_id: string; text: string; status: Status; sequence_number: number } & OfRun;
+
+export type RunEvent =
+  | NumberedEvent
+  | SnapshotEvent
+  | ({ type: "response.queued"; position: number; eta_ms?: number | null } & OfRun)
+  | ({ type: "response.prefill"; done: number; total: number } & OfRun)
+  | ({ type: "response.stats"; tps: number; output_tokens: number } & OfRun);
+
+export type ServerEvent =
+  | RunEvent
+  | { type: "session.created"; boot_id: string }
+  | { type: "server.draining"; reconnect_after_ms: number }
+  | { type: "conversation.subscribed"; conversation_id: string; revision: number; runs: RunState[] }
+  | { type: "conversation.created" | "conversation.updated"; conversation: Conversation; in_reply_to?: string | null }
+  | { type: "conversation.deleted"; conversation_id: string }
+  | { type: "conversation.item.added" | "conversation.item.updated"; item: Item; client_id?: string | null; in_reply_to?: string | null }
+  | { type: "error"; error: ErrorBody };
+
+export interface CreateResponse {
+  type: "response.create";
+  event_id: string;
+  client_id: string;
+  conversation_id?: string;
+  conversation?: Record<string, never>;
+  parent_id?: string | null;
+  input?: { type: "message"; role: "user"; content: { type: "input_text"; text: string }[] }[];
+  continue?: string;
+}
+
+export type ClientEvent =
+  | CreateResponse
+  | { type: "conversation.subscribe"; conversation_id: string; after?: { response_id: string; sequence_number: number } }
+  | { type: "conversation.unsubscribe"; conversation_id: string }
+  | { type: "response.cancel"; response_id: string };
+
+export const ENDS: Record<string, Status> = {
+  "response.completed": "completed",
+  "response.incomplete": "incomplete",
+  "response.cancelled": "cancelled",
+  "response.failed": "failed",
+  "response.interrupted": "interrupted",
+};
