@@ -1,4 +1,7 @@
-"""How Alembic reaches the database: on the server's own connection. A developer gives one: `alembic -x database=FILE revision --autogenerate`."""
+"""How Alembic reaches the database: on the server's own connection. It holds no step; those are in versions/.
+
+A developer gives a file instead: `alembic -x database=FILE revision --autogenerate`.
+"""
 from alembic import context
 from hamdam.server.storage.tables import Table
 from sqlalchemy import create_engine

@@ -1,4 +1,4 @@
-"""The app: every wire of the house in one function. What a wire carries is decided in the rooms; process and port are serving.py's."""
+"""The app: every wire of the house in one function. Process and port are serving.py's, what flows the rooms'."""
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
@@ -10,7 +10,8 @@ from starlette.middleware import Middleware
 
 from .boundary import BodyLimit, SameOrigin, SecurityHeaders
 from .chat.routes import chat_routes
-from .chat.turn import Turns
+from .chat.run_rows import recover
+from .chat.turns import Turns
 from .house import House
 from .openai.routes import openai_routes
 from .operations.health import health_routes
@@ -29,26 +30,29 @@ from .storage.folder import DataFolder
 from .storage.secrets import Secrets
 
 
-def create_app(settings: Settings, engine: Engine, database: Database, *, passwords: Passwords | None = None) -> Starlette:
-    """The server, not yet running: its lifespan starts and stops the engine. Raises StorageError where a secret is unusable."""
+def create_app(
+    settings: Settings, engine: Engine, database: Database, *, passwords: Passwords | None = None
+) -> Starlette:
+    """The server, not yet running: its lifespan starts and stops the engine. Raises StorageError (a bad secret)."""
     cookie = Cookie(settings.public_url)
     accounts = Accounts(database, passwords or Passwords(), Attempts())
+    authenticator = Authenticator(database, cookie)
     house = House(
         settings=settings,
         engine=engine,
         database=database,
         secrets=Secrets(DataFolder(settings.data).secrets),
         cookie=cookie,
-        authenticator=Authenticator(database, cookie),
+        authenticator=authenticator,
         accounts=accounts,
         set_up=SetUp(database, accounts),
-        turns=Turns(database=database, engine=engine, limits=settings.limits),
+        turns=Turns(engine, database, authenticator, settings.limits),
         boot_id=secrets.token_hex(8),
     )
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await house.turns.recover()
+        await recover(database)
         engine.start()
         try:
             async with asyncio.TaskGroup() as tasks:

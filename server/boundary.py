@@ -1,4 +1,4 @@
-"""The boundary: what every request and handshake passes before any route, as plain ASGI. Who is asking is not its question.
+"""The boundary: what every request and handshake passes before any route, as plain ASGI. Who asks is not its question.
 
     SecurityHeaders   the strict content security policy on every response, whoever made it
     SameOrigin        unsafe requests and cookie sockets come from our own pages, or from no browser at all

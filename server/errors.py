@@ -1,6 +1,6 @@
 """ApiError: how the server says no, on HTTP and on the WebSocket alike. The engine's own refusals are hamdam.engine's.
 
-`CODES` is the whole list of protocol.md with the type and the HTTP status of each; a code that is not in it cannot be said.
+`CODES` is the whole list of protocol.md with the type and the HTTP status of each; no other code can be said.
 """
 from collections.abc import Mapping
 from typing import Any
@@ -34,10 +34,22 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 
 class ApiError(Exception):
-    def __init__(self, code: str, message: str, *, param: str | None = None, retry_after_ms: int | None = None, **extra: str) -> None:
-        """`message` is for people and never repeats what they wrote; `extra` are the code's own fields (the `response_id` of a busy conversation)."""
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+        **extra: str,
+    ) -> None:
+        """`message` is for people and never repeats what they wrote.
+
+        `extra` are fields of this code alone, such as the `response_id` that runs in a busy conversation.
+        """
         super().__init__(message)
-        self.code, self.message, self.param, self.retry_after_ms, self.extra = code, message, param, retry_after_ms, extra
+        self.code, self.message, self.extra = code, message, extra
+        self.param, self.retry_after_ms = param, retry_after_ms
         self.type, self.status = CODES[code]
 
     def body(self, event_id: str | None = None) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""House: what the rooms of the server may ask for, made once in app.py and passed down. Wiring only; it does nothing itself."""
+"""House: what the rooms of the server may ask for, made once in app.py and passed down. It does nothing itself."""
 from dataclasses import dataclass
 
 from hamdam.engine import Engine
 
-from .chat.turn import Turns
+from .chat.turns import Turns
 from .people.accounts import Accounts
 from .people.authenticator import Authenticator
 from .people.cookie import Cookie

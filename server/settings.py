@@ -1,6 +1,20 @@
-"""Settings: the server's knobs, and the only reader of the environment and of hamdam.toml. The engine's own knobs are engine/config.py."""
-from dataclasses import dataclass, field
+"""Settings: the server's knobs, and the only reader of the environment and of hamdam.toml. Not the engine's own knobs.
+
+A knob is set by the command line, else by HAMDAM_<NAME>, else by the file, else it has its default.
+"""
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import platformdirs
+
+
+class SettingsError(Exception):
+    """A value cannot be used; `str(error)` is one line that names it and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +50,120 @@ class Settings:
     kv_memory: int = 1 << 30  # bytes
     max_context: int | None = None  # tokens
     limits: Limits = field(default_factory=Limits)
+
+
+def read_settings(given: Mapping[str, str | None], environ: Mapping[str, str]) -> Settings:
+    """`given` are the command line's values by name, None where there is none. Raises SettingsError."""
+    said = {name: (value, "--" + name.replace("_", "-")) for name, value in given.items() if value is not None}
+    for name in ("data", "config", *OPTIONS):
+        variable = f"HAMDAM_{name.upper()}"
+        if name not in said and variable in environ:
+            said[name] = (environ[variable], variable)
+    data = _parse(_path, *said.pop("data")) if "data" in said else platformdirs.user_data_path("hamdam")
+    from_file = _read_file(_parse(_path, *said.pop("config")) if "config" in said else None, data)
+    limits = _limits(from_file.pop("limits", {}))
+    for name, value in from_file.items():
+        if name not in OPTIONS:
+            raise SettingsError(f"hamdam.toml: there is no option {name!r}")
+        said.setdefault(name, (str(value), f"hamdam.toml: {name}"))
+    values = {name: _parse(OPTIONS[name], value, where) for name, (value, where) in said.items()}
+    return Settings(data=data, limits=limits, **values)
+
+
+def size(text: str) -> int:
+    """Bytes: `512MB` (millions), `1GiB` (2^30), `1.5 GiB`, or a plain number."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]?)(I?)B)?", text.strip(), re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise ValueError("a size such as 512MB or 1GiB")
+    number, unit, binary = match.groups()
+    power = " KMGT".index((unit or " ").upper())
+    found = int(float(number) * (1024 if binary else 1000) ** power)
+    if found < 1:
+        raise ValueError("a size above 0")
+    return found
+
+
+def _public_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("an address such as https://chat.example.org, without a path")
+    return text.rstrip("/").lower()
+
+
+def _number(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not lowest <= int(text) <= highest:
+            raise ValueError(f"a number from {lowest} to {highest}")
+        return int(text)
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _text(text: str) -> str:
+    return text
+
+
+# Every option of `hamdam serve` beside --data and --config, and how its text is read.
+OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "host": _text,
+    "port": _number(0, 65535),
+    "public_url": _public_url,
+    "model": _text,
+    "device": _choice("auto", "cpu", "cuda"),
+    "dtype": _choice("auto", "float32", "bfloat16", "int8"),
+    "kv_memory": size,
+    "max_context": _number(16, 100_000_000),
+}
+
+
+def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
+    if not text.strip() or "\0" in text:
+        raise SettingsError(f"{where} is empty")
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{where} must be {error}, not {text!r}") from error
+
+
+def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
+    path = given or data / "hamdam.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if given is None:
+            return {}
+        raise SettingsError(f"{path} is not there") from error
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # broken UTF-8 or broken TOML
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def _limits(table: Any) -> Limits:
+    """The file's [limits]: whole numbers above 0 (seconds may have a fraction)."""
+    kinds: dict[str, type[int] | type[float]] = {f.name: type(f.default) for f in fields(Limits)}
+    if not isinstance(table, dict):
+        raise SettingsError("hamdam.toml: limits must be a table")
+    for name, value in table.items():
+        if name not in kinds:
+            raise SettingsError(f"hamdam.toml: there is no limit {name!r}")
+        if not isinstance(value, int | kinds[name]) or isinstance(value, bool) or value <= 0:
+            raise SettingsError(f"hamdam.toml: limits.{name} must be a number above 0, not {value!r}")
+    return Limits(**table)

@@ -102,7 +102,9 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_messages"),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name="fk_messages_user_id", ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["conversation_id"], ["conversations.id"], name="fk_messages_conversation_id", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["conversation_id"], ["conversations.id"], name="fk_messages_conversation_id", ondelete="CASCADE"
+        ),
         sa.ForeignKeyConstraint(["parent_id"], ["messages.id"], name="fk_messages_parent_id", ondelete="CASCADE"),
         sa.UniqueConstraint("response_id", name="uq_messages_response_id"),
         sa.UniqueConstraint("user_id", "client_id", name="uq_messages_user_id_client_id"),

@@ -1,4 +1,4 @@
-"""Health: is the process alive, does the engine make progress. Never waits for either; numbers for graphs are not here."""
+"""Health: is the process alive, does the engine make progress. It waits for neither; numbers for graphs it has not."""
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route

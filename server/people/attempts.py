@@ -1,7 +1,7 @@
-"""Attempts: how often somebody may guess a password. In memory and by time only; it does not know whether a guess was right.
+"""Attempts: how often somebody may guess a password. In memory, by time only; it never learns what was right.
 
-Three buckets fill again evenly within a minute: an address on one account, an address on all accounts, and an account from
-all addresses (who rotates addresses). Nobody is locked out for good, a bucket only slows down.
+Three buckets fill again evenly within a minute: an address on one account, an address on all accounts, and an account
+from all addresses (who rotates addresses). Nobody is locked out for good, a bucket only slows down.
 """
 import time
 from collections import OrderedDict

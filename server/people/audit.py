@@ -1,4 +1,4 @@
-"""The audit log: who did what to whom, appended in the same transaction as the deed. It never holds what people write."""
+"""The audit log: who did what to whom, appended in the deed's own transaction. It never holds what people write."""
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from ..storage.clock import now_us

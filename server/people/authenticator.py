@@ -1,11 +1,12 @@
-"""The authenticator: from a cookie or a key to an Identity, and back to the database whether it still holds. It grants nothing.
+"""The authenticator: from a cookie or a key to an Identity, and later whether it still holds. It grants nothing.
 
-Every way in asks here: pages, /api, /v1, the WebSocket. A sign-in or key is a row; when the row is gone, so is the right.
+Every way in asks here: pages, /api, /v1, the WebSocket. A sign-in or key is a row, and where the row is gone so is the
+right.
 """
 import logging
 from collections.abc import Callable
 
-from sqlalchemy import ColumnElement, Row, select
+from sqlalchemy import ColumnElement, select
 from starlette.requests import HTTPConnection
 
 from ..storage.clock import now_us
@@ -56,7 +57,7 @@ class Authenticator:
         return (await self._login(Login.id == identity.login_id))[0]
 
     def watch(self, identity: Identity, lost: Callable[[int], None]) -> Callable[[], None]:
-        """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns the way to stop watching."""
+        """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns how to stop."""
         return self.watcher.watch(identity, lost)
 
     async def _login(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
@@ -64,7 +65,10 @@ class Authenticator:
         rows = rows.join(Login, Login.user_id == User.id).where(which, Login.expires_at > now_us())
         async with self._database.read() as sql:
             row = (await sql.execute(rows)).first()
-        user_id, name, role, login_id, used = _active(row)
+        if row is None:
+            raise Unauthorized()
+        user_id, name, role, state, login_id, used = row
+        _refuse_disabled(state)
         return Identity(user_id, name, role, login_id=login_id), used
 
     async def _key(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
@@ -72,7 +76,10 @@ class Authenticator:
         alive = ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now_us()))
         async with self._database.read() as sql:
             row = (await sql.execute(rows.join(ApiKey, ApiKey.user_id == User.id).where(which, alive))).first()
-        user_id, name, role, key_id, used, service = _active(row)
+        if row is None:
+            raise Unauthorized()
+        user_id, name, role, state, key_id, used, service = row
+        _refuse_disabled(state)
         return Identity(user_id, name, role, key_id=key_id, service=service), used or 0
 
     async def _touch(self, identity: Identity) -> None:
@@ -95,10 +102,6 @@ def bearer_key(conn: HTTPConnection) -> str | None:
     return keys[0] if keys else None
 
 
-def _active(row: Row | None) -> tuple:
-    if row is None:
-        raise Unauthorized()
-    user_id, name, role, state, *rest = row
+def _refuse_disabled(state: str) -> None:
     if state != "active":
         raise Forbidden("This account is disabled.")
-    return (user_id, name, role, *rest)

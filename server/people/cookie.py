@@ -2,7 +2,8 @@
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from .logins import LASTS, SECOND
+from ..storage.clock import SECOND
+from .logins import LASTS
 
 
 class Cookie:

@@ -6,7 +6,7 @@ from ..errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Exactly one of `login_id` (a browser) and `key_id` (an API key) is set. `service`: a key that speaks for many people."""
+    """Exactly one of `login_id` (a browser) and `key_id` (an API key) is set. `service`: it speaks for many people."""
 
     user_id: str
     name: str

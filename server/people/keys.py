@@ -1,4 +1,7 @@
-"""API keys: `hamdam_<prefix>_<secret>`, shown once, kept as a hash. The prefix is what a person recognises a key by later."""
+"""API keys: `hamdam_<prefix>_<secret>`, shown once, kept as a hash. What a key may do is not here.
+
+The prefix is what a person recognises a key by later.
+"""
 import re
 import secrets
 import string
@@ -52,6 +55,15 @@ async def list_keys(sql: AsyncSession, user_id: str | None = None) -> Sequence[A
     """Keys that were not revoked, newest first: of one user, or (for the `hamdam` command) of all."""
     keys = select(ApiKey).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.created_at.desc())
     return (await sql.scalars(keys if user_id is None else keys.where(ApiKey.user_id == user_id))).all()
+
+
+async def find_key(sql: AsyncSession, text: str) -> ApiKey:
+    """A living key of whoever's, by its prefix, its id, or itself; for the `hamdam` command."""
+    which = (ApiKey.prefix == text) | (ApiKey.id == text) | (ApiKey.hash == hash_secret(text))
+    keys = (await sql.scalars(select(ApiKey).where(ApiKey.revoked_at.is_(None), which))).all()
+    if len(keys) != 1:
+        raise ApiError("not_found", "There is no such key." if not keys else "Several keys begin so; give the id.")
+    return keys[0]
 
 
 async def revoke_key(sql: AsyncSession, user_id: str, key_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Logins: the sign-ins of browsers. A row with the hash of a secret that only the browser's cookie holds; no password here."""
+"""Logins: the sign-ins of browsers, rows with the hash of what only a cookie holds. No password comes here."""
 from collections.abc import Sequence
 
 from sqlalchemy import delete, select, update

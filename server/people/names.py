@@ -1,8 +1,8 @@
 """Names of people: what may be one, and the one folded spelling under which sign-up, sign-in and reset look it up.
 
-Two spellings that a reader takes for the same name must not be two accounts, so `name_key` folds compatibility forms and
-case, and `clean_name` refuses what folding cannot tell apart: invisible characters, and letters of two scripts in one
-name (a Cyrillic "а" among Latin letters).
+Two spellings that a reader takes for the same name must not be two accounts, so `name_key` folds compatibility forms
+and case, and `clean_name` refuses what folding cannot tell apart: invisible characters, and letters of two scripts in
+one name (a Cyrillic "а" among Latin letters).
 """
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""Opaque secrets: 256 random bits for whoever holds them, a hash for us. A plain SHA-256 is enough: nobody can guess 256 bits."""
+"""Opaque secrets: 256 random bits for whoever holds them, a hash for us. Not for passwords, which can be guessed."""
 import hashlib
 import secrets
 

@@ -1,4 +1,4 @@
-"""Passwords: what may be one, and argon2id off the event loop. It does not know accounts or how often somebody tried."""
+"""Passwords: what may be one, and argon2id off the event loop. It knows no accounts, nor how often somebody tried."""
 import asyncio
 
 from argon2 import PasswordHasher
@@ -9,14 +9,15 @@ from ..errors import ApiError
 SHORTEST, LONGEST = 8, 256  # characters; the cap comes before any hashing
 AT_ONCE = 2  # hashes computed at the same time: each takes 64 MiB
 # Guessed first by everyone who guesses. Compared without case and without digits and marks at the end.
-COMMON = frozenset(
-    "password passwort passw0rd letmein welcome iloveyou qwerty qwertyui qwertyuiop asdfghjk asdfghjkl zxcvbnm "
-    "zxcvbnm, 1q2w3e4r 1qaz2wsx q1w2e3r4 qazwsxed abcdefgh abcabcabc sunshine princess football baseball superman "
-    "batman dragon monkey master shadow michael jennifer trustno1 starwars whatever computer internet changeme "
-    "change-me secret administrator admin adminadmin root rootroot toor guest default testtest test hamdam "
-    "hamdamhamdam access login loginlogin hello hellohello freedom charlie jordan killer pokemon samsung liverpool "
-    "chelsea arsenal barcelona cheese cookie flower summer winter spring autumn august monday friday".split()
-)
+WORDS = """
+    password passwort passw0rd letmein welcome iloveyou qwerty qwertyui qwertyuiop asdfghjk asdfghjkl zxcvbnm
+    zxcvbnm, 1q2w3e4r 1qaz2wsx q1w2e3r4 qazwsxed abcdefgh abcabcabc sunshine princess football baseball superman
+    batman dragon monkey master shadow michael jennifer trustno1 starwars whatever computer internet changeme
+    change-me secret administrator admin adminadmin root rootroot toor guest default testtest test hamdam
+    hamdamhamdam access login loginlogin hello hellohello freedom charlie jordan killer pokemon samsung liverpool
+    chelsea arsenal barcelona cheese cookie flower summer winter spring autumn august monday friday
+"""
+COMMON = frozenset(WORDS.split())
 
 
 class Passwords:

@@ -1,4 +1,4 @@
-"""Permissions: the one answer to "may they?", for HTTP and WebSocket alike. Whose thing it is is not asked here: queries start from the user."""
+"""Permissions: the one answer to "may they?", for HTTP and WebSocket alike. Whose a thing is, the queries know."""
 from enum import Enum
 
 from .identity import Forbidden, Identity

@@ -1,4 +1,4 @@
-"""HTTP of people: set up, sign in and out, one's own sign-ins and keys. Bodies are read here; what they do is done in the other files."""
+"""HTTP of people: set up, sign in and out, one's own sign-ins and keys. Reads bodies; the rest is done elsewhere."""
 from typing import Annotated, Any, TypeVar
 
 import msgspec

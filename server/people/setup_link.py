@@ -1,4 +1,4 @@
-"""The set-up link: makes the first admin, once. Printed at start while there is none; kept as a hash; gone with its use."""
+"""The set-up link: makes the first admin, once. Printed at start while there is none, kept as a hash; not a login."""
 from sqlalchemy import delete, select
 
 from ..errors import ApiError
@@ -42,8 +42,9 @@ class SetUp:
         name = clean_name(name)
         hashed = await self._accounts.passwords.hash(password)
         async with self._database.write() as sql:
-            used = delete(SetupLink).where(SetupLink.secret_hash == hash_secret(secret)).returning(SetupLink.secret_hash)
-            if (await sql.scalars(used)).first() is None or await has_admin(sql):
+            used = delete(SetupLink).where(SetupLink.secret_hash == hash_secret(secret))
+            found = (await sql.scalars(used.returning(SetupLink.secret_hash))).first()
+            if found is None or await has_admin(sql):
                 raise _void()
             user = await add_user(sql, name, hashed, role="admin")
             record(sql, "first admin created", actor_id=user.id, address=visitor.address, target=user.id)
@@ -53,4 +54,4 @@ class SetUp:
 
 
 def _void() -> ApiError:
-    return Forbidden("This set-up link is not valid, or not any more. A start of the server without an admin prints a new one.")
+    return Forbidden("This set-up link is not valid, or not any more. While there is no admin every start prints one.")

@@ -19,7 +19,7 @@ def visitor_of(conn: HTTPConnection, cookie: Cookie) -> Visitor:
 
 
 def address_of(conn: HTTPConnection) -> str:
-    """The peer's own address; an IPv6 one as its /64, which is what one subscriber has. Forwarded headers are not believed."""
+    """The peer's own address; an IPv6 one as its /64, which one subscriber has. Forwarded headers are not believed."""
     host = conn.client.host if conn.client else ""
     try:
         address = ipaddress.ip_address(host.split("%")[0])

@@ -1,4 +1,4 @@
-"""The clock of what is stored: whole microseconds since 1970, UTC. Not for measuring how long something took (it may jump)."""
+"""The clock of what is stored: whole microseconds since 1970, UTC. Not for measuring: it may jump."""
 import time
 from datetime import UTC, datetime, timedelta
 

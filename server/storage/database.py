@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from .errors import StorageError, StorageFull
+from .errors import DatabaseOlder, StorageError, StorageFull
 from .folder import filesystem_type, is_network
 from .migration import check_current, upgrade
 
@@ -53,8 +53,8 @@ class Database:
     @classmethod
     async def attach(cls, path: Path) -> Self:
         """Open beside a running server, whose tables are this version's or the attempt is refused."""
-        if not path.exists():
-            raise StorageError(f"{path}: there is no database yet")
+        if not await asyncio.to_thread(path.exists):
+            raise DatabaseOlder(f"{path}: there is no database yet")
         await _run_once(path, check_current)
         return cls(path)
 
@@ -83,7 +83,8 @@ class Database:
 
 
 def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...], **pool: Any) -> AsyncEngine:
-    engine = create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_S}, **pool)
+    url = URL.create("sqlite+aiosqlite", database=str(path))
+    engine = create_async_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **pool)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
@@ -126,7 +127,7 @@ async def _run_once(path: Path, work: Any) -> None:
 def _refuse_network(path: Path) -> None:
     kind = filesystem_type(path.parent)
     if is_network(kind):
-        raise StorageError(f"{path.parent} is on a network file system ({kind}): SQLite would lose data there; choose a local folder with --data")
+        raise StorageError(f"{path.parent} is on a network file system ({kind}), where SQLite loses data")
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

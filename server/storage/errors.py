@@ -1,4 +1,4 @@
-"""Why the data cannot be used. `str(error)` is one line, fit for a terminal; on HTTP it becomes an ApiError in app.py."""
+"""Why the data cannot be used. `str(error)` is one line, fit for a terminal; refusals.py says it on HTTP."""
 
 
 class StorageError(Exception):
@@ -11,6 +11,10 @@ class StorageFull(StorageError):
 
 class DatabaseNewer(StorageError):
     """A later version of Hamdam has changed the tables; this one would not understand them."""
+
+
+class DatabaseOlder(StorageError):
+    """There are no tables yet, or those of an earlier version: `Database.open` brings them up to date."""
 
 
 class FolderInUse(StorageError):

@@ -1,4 +1,4 @@
-"""DataFolder: the one folder in which everything lives, private to its owner, locked by the server that runs on it. It opens no database."""
+"""DataFolder: where everything lives, private to its owner, locked by the server that runs on it. It opens nothing."""
 import fcntl
 import os
 from contextlib import suppress
@@ -7,7 +7,9 @@ from typing import IO
 
 from .errors import FolderInUse, StorageError
 
-NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs", "sshfs", "davfs", "s3fs"})
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs", "sshfs"}
+)
 
 
 class DataFolder:

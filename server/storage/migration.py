@@ -1,4 +1,4 @@
-"""Migration: brings the tables to the version this code speaks, in one transaction, or says why not. The steps are in migrations/versions."""
+"""Migration: brings the tables to this code's version, or says why not. The steps are in migrations/versions."""
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -8,11 +8,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
-from .errors import DatabaseNewer, StorageError
+from .errors import DatabaseNewer, DatabaseOlder, StorageError
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the missing steps inside the connection's transaction; the caller commits. Foreign keys must be off (tables are rebuilt)."""
+    """Run the missing steps in the connection's transaction, which the caller commits. Foreign keys must be off:
+
+    tables are changed by building them anew.
+    """
     with as_file(files("hamdam.migrations")) as folder:
         config = _config(folder)
         _refuse_newer(connection, ScriptDirectory.from_config(config))
@@ -20,7 +23,7 @@ def upgrade(connection: Connection) -> None:
         command.upgrade(config, "head")
     broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchone()
     if broken is not None:
-        raise StorageError(f"the database is damaged: a row of {broken[0]} refers to a row of {broken[2]} that is not there")
+        raise StorageError(f"the database is damaged: {broken[0]} points to {broken[2]} that are not there")
 
 
 def check_current(connection: Connection) -> None:
@@ -29,7 +32,7 @@ def check_current(connection: Connection) -> None:
         steps = ScriptDirectory.from_config(_config(folder))
         _refuse_newer(connection, steps)
         if _version(connection) != steps.get_current_head():
-            raise StorageError("the database is of an older version: start `hamdam serve` once to bring it up to date")
+            raise DatabaseOlder("the database is of an older version: start `hamdam serve` once to bring it up to date")
 
 
 def _version(connection: Connection) -> str | None:
@@ -39,7 +42,7 @@ def _version(connection: Connection) -> str | None:
 def _refuse_newer(connection: Connection, steps: ScriptDirectory) -> None:
     version = _version(connection)
     if version is not None and version not in {step.revision for step in steps.walk_revisions()}:
-        raise DatabaseNewer(f"the database was made by a newer version of Hamdam (step {version}); install that one, or go back to a backup")
+        raise DatabaseNewer(f"the database is of a newer version of Hamdam (step {version}): install that one")
 
 
 def _config(folder: Path) -> Config:

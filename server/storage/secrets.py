@@ -1,4 +1,4 @@
-"""Secrets: a random key for each purpose, made at the first need and kept in the data folder. No default, no key from a setting."""
+"""Secrets: a random key for each purpose, made once and kept in the data folder. No default, none from a setting."""
 import os
 import secrets
 from contextlib import suppress
@@ -19,7 +19,7 @@ class Secrets:
 
 
 def _key(path: Path) -> bytes:
-    """The key of one purpose. A file that is too short, or open to others, stops the start: it may be known to anybody."""
+    """The key of one purpose. A file that is too short, or open to others, stops the start: anybody may know it."""
     if not path.exists():
         _make(path)
     if path.stat().st_mode & 0o077:

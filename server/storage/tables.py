@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy classes. Rows only: who may read them is decided by the queries, which all start from a user.
+"""The tables, as SQLAlchemy classes. Rows only: who may read them the queries decide, which all start from a user.
 
 Times are whole microseconds since 1970 in UTC (integers sort and compare the same everywhere). JSON columns are text.
 """
@@ -21,7 +21,10 @@ class Table(DeclarativeBase):
 
 
 class User(Table):
-    """`name_key` is the one folded spelling that sign-up, sign-in and reset look names up by. role: admin | member. state: active | disabled."""
+    """`name_key` is the one folded spelling that sign-up, sign-in and reset look names up by.
+
+    role: admin | member. state: active | disabled.
+    """
 
     __tablename__ = "users"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -35,7 +38,7 @@ class User(Table):
 
 
 class SetupLink(Table):
-    """The one-time link that makes the first admin (people/setup_link.py); at most one row, by the hash of its secret."""
+    """The one-time link that makes the first admin (people/setup_link.py): at most one row."""
 
     __tablename__ = "setup_links"
     secret_hash: Mapped[str] = mapped_column(primary_key=True)
@@ -56,7 +59,7 @@ class Login(Table):
 
 
 class ApiKey(Table):
-    """`prefix` is what a person may see of a key later. `service` keys speak for many people (protocol.md, The command)."""
+    """`prefix` is what a person may see of a key later. `service` keys speak for many people."""
 
     __tablename__ = "api_keys"
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -101,9 +104,13 @@ class Message(Table):
     """
 
     __tablename__ = "messages"
-    __table_args__ = (UniqueConstraint("user_id", "client_id"), Index("ix_messages_conversation_id_created_at", "conversation_id", "created_at"))
+    __table_args__ = (
+        UniqueConstraint("user_id", "client_id"),
+        Index("ix_messages_conversation_id_created_at", "conversation_id", "created_at"),
+    )
     id: Mapped[str] = mapped_column(primary_key=True)
-    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))  # here too: `client_id` is unique per user
+    # Here too, because `client_id` is unique per user.
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
     conversation_id: Mapped[str] = mapped_column(ForeignKey("conversations.id", ondelete="CASCADE"))
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), index=True)
     role: Mapped[str]
