@@ -1,4 +1,4 @@
-"""Admission: from the queue to those who run, with blocks for all ids known so far. It never takes from a running sequence."""
+"""Admission: from the queue to those who run, with blocks for all ids so far. It takes nothing from those who run."""
 from dataclasses import dataclass
 
 from ..config import BLOCK_SIZE
@@ -11,7 +11,7 @@ from .sequence import Sequence
 from .session import Sessions
 
 MAX_PASSED = 8
-"""Waiting sequences that one step may pass over for want of blocks, so that a full pool does not make every step long."""
+"""Waiting sequences that one step passes by for want of blocks; a full pool must not make every step long."""
 PATIENCE = 32
 """How many may be taken past a sequence that waits for blocks; after that nobody is until it fits."""
 
@@ -55,7 +55,8 @@ class Admission:
         self._not_underway(sequence, sequence.num_computed // BLOCK_SIZE, len(sequence.links))
 
     def check_integrity(self, running: list[Sequence]) -> None:
-        check(all(computing in running for computing in self._underway.values()), "a block waits for a sequence that does not run")
+        computing = set(self._underway.values())
+        check(computing <= set(running), "a block is said to be on its way from a sequence that does not run")
 
     # --- inside ---
 
@@ -135,7 +136,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`computed` tokens need no work: they are in `own` (of its session) and `hits` (of the index), and in `source`, to be copied."""
+    """`computed` tokens need no work: they are in `own` (its session's) and `hits` (the index's), a part in `source`."""
 
     own: list[int]
     hits: list[int]

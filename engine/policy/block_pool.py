@@ -162,13 +162,14 @@ class BlockPool:
         check(len(empty) == len(self._empty), "a block is empty twice")
         for block in range(self.num_blocks):
             name = f"block {block}"
-            check(self._counts[block] == counts[block], f"{name}: {counts[block]} holders, counted {self._counts[block]}")
+            count, link = self._counts[block], self._links[block]
+            check(count == counts[block], f"{name}: {counts[block]} holders, counted {count}")
             check(self._pins[block] == pins[block], f"{name}: {pins[block]} pins, counted {self._pins[block]}")
-            link = self._links[block]
-            check(link is None or self._index.get(link.key) == block, f"{name} is published and the index does not know it")
-            check((block in empty) == (counts[block] == 0 and link is None), f"{name}: empty or not?")
-            check((block in self._cached) == (counts[block] == 0 and link is not None), f"{name}: cached or not?")
-        check(len(self._index) == sum(link is not None for link in self._links), "the index has a block that was not published")
+            check(link is None or self._index.get(link.key) == block, f"{name}: published, but not in the index")
+            check((block in empty) == (count == 0 and link is None), f"{name}: empty or not?")
+            check((block in self._cached) == (count == 0 and link is not None), f"{name}: cached or not?")
+        published = sum(link is not None for link in self._links)
+        check(len(self._index) == published, f"{published} blocks are published, {len(self._index)} in the index")
         pinned = sum(1 for block in pins if pins[block] == counts[block])
         check(self.num_pinned == pinned, f"{pinned} blocks are pinned, counted {self.num_pinned}")
 

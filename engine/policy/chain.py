@@ -1,4 +1,4 @@
-"""The hash chain of a prefix: one link a full block, each naming all that stands before it. It knows no block and no holder."""
+"""The hash chain of a prefix: one link a full block, naming it and all before it. It knows no block and no holder."""
 from __future__ import annotations
 
 import hashlib

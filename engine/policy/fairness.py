@@ -71,7 +71,7 @@ class FairQueue:
         """(sequence, tokens) of one step; `running` is oldest first and has fewer members than the budget.
 
         Whoever needs one token gets it. Of the rest, half goes to the oldest prompt, so that none starves; the other
-        half to the least served owner's shortest first, so that a short one gets past a long one; what is left, to the oldest.
+        half to the least served owner's shortest first, so that a short one gets past a long one; the rest to the oldest.
         """
         shares = [(sequence, 1) for sequence in running if sequence.num_uncomputed == 1]
         prompts = [sequence for sequence in running if sequence.num_uncomputed > 1]

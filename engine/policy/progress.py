@@ -14,7 +14,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """`done` of the `total` prompt tokens are computed. The last one, done == total, comes right before the first Appended."""
+    """`done` of the `total` prompt tokens are computed. With done == total the first token comes next."""
 
     sequence: Sequence
     done: int

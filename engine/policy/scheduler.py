@@ -1,4 +1,4 @@
-"""Scheduler: which tokens of which sequences are computed next, and in which blocks. No torch, no thread; time is an argument.
+"""Scheduler: which tokens of which sequences are computed next, in which blocks. No torch, no thread, no clock.
 
     schedule(now) -> Batch      what the runner is to compute
     update(batch, drawn, now)   what came of it; the facts are for whoever reports them
@@ -23,7 +23,7 @@ from .session import Sessions
 
 
 class Scheduler:
-    """`num_blocks` are usable blocks. `max_ids` is how long a sequence can get: its last id is drawn, never computed."""
+    """`num_blocks` are usable ones. `max_ids` is how long a sequence can get: its last id is drawn, never computed."""
 
     def __init__(self, config: EngineConfig, *, num_blocks: int, max_context: int, kv_fingerprint: str) -> None:
         self.max_ids = min(max_context, num_blocks * BLOCK_SIZE + 1)
@@ -33,7 +33,7 @@ class Scheduler:
         self._queue = FairQueue()
         self._admission = Admission(self.pool, self.sessions, self._queue, kv_fingerprint)
         self._budget = config.max_batch_tokens
-        self._max_running = max(1, min(config.max_running, self._budget - 1))  # a decode each, and one token for a prompt
+        self._max_running = max(1, min(config.max_running, self._budget - 1))  # a token each, and one for a prompt
         self._known: dict[int, Sequence] = {}  # waiting and running, by id
         self._running: list[Sequence] = []  # oldest first
         self._facts: list[Progress] = []  # to be told by the next update
@@ -151,10 +151,11 @@ class Scheduler:
         )
 
     def check_integrity(self) -> None:
-        """Adds everything up; raises IntegrityError with what does not. For idle moments and for tests: it looks at all."""
+        """Adds everything up; raises IntegrityError with what does not. For idle moments and tests: it looks at all."""
         for sequence in self._running:
-            check(sequence.status is Status.RUNNING and self._known.get(sequence.id) is sequence, f"{sequence.id} runs unknown")
+            check(sequence.status is Status.RUNNING, f"sequence {sequence.id} runs and is {sequence.status.value}")
         for sequence in self._queue.in_turn():
+            check(sequence.status is Status.WAITING, f"sequence {sequence.id} waits and is {sequence.status.value}")
             check(not sequence.block_table, f"sequence {sequence.id} waits and holds blocks")
         check(len(self._known) == len(self._running) + len(self._queue), "some sequence neither runs nor waits")
         self.sessions.check_integrity(self._known)
@@ -176,7 +177,7 @@ class Scheduler:
                 sequence.block_table += self.pool.allocate(1)
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Back to the queue; what it computed stays with its session or in the index, as long as nobody needs the room."""
+        """Back to the queue; what it computed stays with its session or in the index while nobody needs the room."""
         assert sequence is not self._running[0], "the oldest running sequence is never taken from"
         self._running.remove(sequence)
         self._admission.leave(sequence)
@@ -206,7 +207,7 @@ class Scheduler:
         return [Prefilled(sequence, sequence.num_computed, sequence.num_prompt)]
 
     def _draw(self, sequence: Sequence, token: int) -> list[Progress]:
-        """A stop id ends the answer and is no part of it: its KV was not computed, and the ids that are kept end before it."""
+        """A stop id ends the answer and is no part of its ids: its KV is not computed, and a server keeps none of it."""
         self._sampled += 1
         self._queue.charge(sequence, 1)
         if token in sequence.stop_ids:
@@ -218,7 +219,7 @@ class Scheduler:
         return [appended, self._end(sequence, "length")]
 
     def _end(self, sequence: Sequence, reason: str, *, stop_id: int | None = None, error: str | None = None) -> Ended:
-        """Gives everything back. The blocks of a sequence that failed are not to be trusted: nobody finds them again."""
+        """Gives everything back. Blocks of a sequence that failed are not to be trusted: nobody finds them again."""
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
             self._admission.leave(sequence)

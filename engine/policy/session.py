@@ -1,8 +1,8 @@
-"""Sessions: the conversations' claims on KV blocks between turns. A promise about speed, never about content; not a sign-in.
+"""Sessions: the conversations' claims on KV blocks between turns. Not sign-ins, and no promise about content.
 
-    idle   holds blocks (pinned), in the order of last use    --expire, reclaim--> its tail, then all of it is only cached
+    idle   holds blocks (pins); expire and reclaim take them, the tail first, and then they are only cached
     busy   its one Sequence runs and holds the blocks; meanwhile the session holds none
-    cold   holds none, but remembers the keys that can still be found, so that deleting the conversation forgets them
+    cold   holds none, but remembers which can still be found, so that deleting the conversation forgets them
 """
 from collections import OrderedDict
 from collections.abc import Container
@@ -37,7 +37,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions. `ttl` in seconds; `quota` is how many blocks one owner's idle sessions hold before they go first."""
+    """All of them. `ttl` in seconds; `quota` is how many blocks an owner's idle sessions hold before they go first."""
 
     def __init__(self, pool: BlockPool, *, ttl: float, quota: int) -> None:
         self._pool, self._ttl, self._quota = pool, ttl, quota
@@ -125,7 +125,7 @@ class Sessions:
         self._cool(session)
 
     def cut(self, sequence_id: int, keep: int) -> None:
-        """The answer that ended here last counts only up to its `keep`-th token: the session holds no more than that."""
+        """Of the answer that ended here last only `keep` tokens count: the session holds no more than that."""
         session = self._of.get(sequence_id)
         if session is None or session.holder is not None or session.last is None or session.last[0] != sequence_id:
             return
@@ -143,7 +143,7 @@ class Sessions:
             self._drop_all(first)
 
     def reclaim(self, count: int) -> None:
-        """Unpins until `count` blocks are allocatable: owners over quota first, then the longest idle; the tail first."""
+        """Unpins until `count` blocks are allocatable: owners over quota first, then the longest idle; tails first."""
         while self._pool.num_allocatable < count and self._idle:
             over = [owner for owner, pinned in self._pinned_of.items() if pinned > self._quota]
             firsts = [next(iter(self._idle_of[owner].values())) for owner in over] or [next(iter(self._idle.values()))]
@@ -171,9 +171,10 @@ class Sessions:
         for session in self._all.values():
             name = f"session {session.id}"
             check(len(session.blocks) == -(-len(session.ids) // BLOCK_SIZE), f"{name}: ids and blocks do not agree")
-            check(all(member in known for member in self.members(session.id)), f"{name} waits for a sequence that is gone")
-            check((session.id in self._idle) == bool(session.blocks), f"{name}: holds blocks and is not idle, or the other way round")
-            check(bool(session.blocks or self.members(session.id)) != (session.id in self._cold), f"{name}: cold or not?")
+            used = bool(session.blocks or self.members(session.id))
+            check(all(member in known for member in self.members(session.id)), f"{name}: its sequence is gone")
+            check((session.id in self._idle) == bool(session.blocks), f"{name}: idle or not?")
+            check((session.id in self._cold) != used, f"{name}: cold or not?")
         for owner, idle in self._idle_of.items():
             pinned = sum(len(session.blocks) for session in idle.values())
             check(self._pinned_of[owner] == pinned, f"{owner} pins {pinned} blocks, counted {self._pinned_of[owner]}")
