@@ -144,7 +144,7 @@ export class Chat {
     else if (event.type === "response.prefill") message.value = { ...now, progress: { kind: "prefill", share: event.done / Math.max(1, event.total) } };
     else if (event.type === "response.stats") return "ok";
     else if (event.type === "response.snapshot") {
-      if (run.takeSnapshot(event.sequence_number) === "apply") message.value = { ...now, text: event.text, status: event.status, progress: undefined };
+      if (run.takeSnapshot(event.sequence_number, event.status !== "in_progress") === "apply") message.value = { ...now, text: event.text, status: event.status, progress: undefined };
     } else {
       const verdict = run.take(event.sequence_number, event.from_seq ?? event.sequence_number);
       if (verdict !== "apply") return verdict === "gap" ? "gap" : "ok";

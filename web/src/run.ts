@@ -17,9 +17,12 @@ export class RunCursor {
     return "apply";
   }
 
-  /** A snapshot stands for every event up to its number. An older one than what is there is of no use. */
-  takeSnapshot(number: number): Verdict {
-    if (number < this.last) return "drop";
+  /**
+   * A snapshot stands for every event up to its number. An older one than what is there is of no use, unless the run is
+   * over: after a restart the server may have less of a text than we saw, and what it has is what counts.
+   */
+  takeSnapshot(number: number, over: boolean): Verdict {
+    if (number < this.last && !over) return "drop";
     this.last = number;
     return "apply";
   }
