@@ -1,0 +1,68 @@
+"""Codec: the front door of text: chats and texts to ids, ids to text. It holds the parts together, little more."""
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import tokenizers
+
+from ..chat import Chat
+from ..errors import InvalidField
+from .chat_template import ChatTemplate
+from .detokenizer import Detokenizer, TokenBytes
+from .prompt import PromptEncoder
+from .stop_strings import StopStrings
+from .text_stream import TextStream
+from .tokenizer import Tokenizer
+
+
+class Codec:
+    """Immutable once made: every method may be called from any thread, and is to be where texts are long.
+
+    `fingerprint` names the tokenizer and the template: ids stored under another one are not used. A model without a
+    template refuses chats and completes texts. `eos_ids` have no text, whether the tokenizer calls them special or not.
+    No id stands for more than `longest_token` characters, so a text too long for any context is known by its length.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        chat_template: str | None,
+        *,
+        bos_text: str = "",
+        eos_text: str = "",
+        bos_id: int | None = None,
+        eos_ids: Iterable[int] = (),
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._tokenizer = Tokenizer(tokenizer, chat_template, bos_id=bos_id)
+        self._bytes = TokenBytes(tokenizer, self._tokenizer.special_ids | frozenset(eos_ids))
+        self._clock = clock
+        facts = "\0".join((self._tokenizer.digest, chat_template or "", bos_text, eos_text))
+        self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]
+        self.vocab_size = self._bytes.size
+        self.longest_token = self._bytes.longest
+        self._prompts: PromptEncoder | None = None
+        if chat_template is not None:
+            template = ChatTemplate(chat_template, bos_text=bos_text, eos_text=eos_text)
+            self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint)
+
+    def encode_chat(self, chat: Chat) -> list[int]:
+        """The prompt of the whole conversation, up to where the answer begins (or goes on). Raises InvalidField."""
+        if self._prompts is None:
+            raise InvalidField("messages", "this model has no chat template; it can only complete a text")
+        return self._prompts.encode(chat, self._clock())
+
+    def encode_text(self, text: str) -> list[int]:
+        """The prompt of a raw completion: control tokens that stand in it are meant, and there is one BOS or none."""
+        return self._tokenizer.encode_text(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of a whole answer, the same as streaming it."""
+        return self._bytes.decode(ids)
+
+    def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
+        """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
+        return Detokenizer(self._bytes, prompt_ids)
+
+    def text_stream(self, stops: tuple[str, ...] = (), prompt_ids: Sequence[int] = ()) -> TextStream:
+        return TextStream(self.detokenizer(prompt_ids), StopStrings(stops))

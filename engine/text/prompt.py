@@ -1,0 +1,116 @@
+"""PromptEncoder: a conversation's ids, the next turn's a true extension of this one's. It keeps no KV blocks.
+
+The whole conversation is rendered once and encoded once. An answer's stored ids stand in for its text where they are
+exactly what the model would have gone on with there; otherwise the text is encoded. To find the places without
+rendering every prefix again, the conversation is rendered a second time as a skeleton, with a mark in place of every
+text: what stands between two marks is the template's own, and the texts of the first rendering stand between those.
+"""
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from ..chat import Chat, ChatMessage
+from ..errors import InvalidField
+from .chat_template import ChatTemplate, text_of
+from .detokenizer import TokenBytes
+from .tokenizer import Tokenizer, require_text
+
+
+class PromptEncoder:
+    """Immutable once made; `encode` may be called from any thread, and should be called off the event loop."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, token_bytes: TokenBytes, fingerprint: str) -> None:
+        self._tokenizer, self._template, self._bytes, self._fingerprint = tokenizer, template, token_bytes, fingerprint
+
+    def encode(self, chat: Chat, now: datetime) -> list[int]:
+        messages = [self._shielded(number, message) for number, message in enumerate(chat.messages)]
+        if not messages:
+            raise InvalidField("messages", "at least one is needed")
+        unfinished = None
+        if chat.continue_last:
+            unfinished = messages.pop()
+            if unfinished.role != "assistant":
+                raise InvalidField("messages", "only an answer can be continued, and the last message is none")
+        messages = self._template.arrange(messages)
+        prompt = self._template.render(messages, now=now)
+        prompt, answers = self._with_stored_ids(prompt, messages, now)
+        if unfinished is not None:
+            ids = self._stored_ids(unfinished)
+            prompt += self._tokenizer.answer if ids else text_of(unfinished)
+            answers += [ids] if ids else []
+        return self._tokenizer.encode(prompt, answers)
+
+    def _shielded(self, number: int, message: ChatMessage) -> ChatMessage:
+        of_model = message.role == "assistant"
+        parts = (message.content,) if isinstance(message.content, str) else message.content
+        name = f"messages[{number}].content"
+        shielded = tuple(self._tokenizer.shield(require_text(name, part), of_model=of_model) for part in parts)
+        return replace(message, content=shielded[0] if isinstance(message.content, str) else shielded)
+
+    def _stored_ids(self, message: ChatMessage) -> Sequence[int]:
+        """An answer's own ids, if made with this tokenizer and template, without control tokens, true to its text."""
+        ids = message.token_ids
+        if message.role != "assistant" or not ids or message.fingerprint != self._fingerprint:
+            return ()
+        if not self._tokenizer.control_ids.isdisjoint(ids):
+            return ()
+        texts = (self._bytes.decode(ids, going_on=going_on) for going_on in (False, True))
+        return ids if text_of(message) in (self._tokenizer.shield(text, of_model=True) for text in texts) else ()
+
+    def _with_stored_ids(
+        self, prompt: str, messages: list[ChatMessage], now: datetime
+    ) -> tuple[str, list[Sequence[int]]]:
+        """The prompt with a mark in place of every answer whose stored ids stand in, and those ids in order."""
+        stored = {number: ids for number, message in enumerate(messages) if (ids := self._stored_ids(message))}
+        if not stored:
+            return prompt, []
+        marked = [replace(message, content=self._tokenizer.marks.text(n)) for n, message in enumerate(messages)]
+        skeleton = self._template.render(marked, now=now)
+        places = self._places(prompt, skeleton, messages)
+        going_on = self._goes_on(skeleton, marked, list(stored), now)
+        pieces: list[str] = []
+        answers: list[Sequence[int]] = []
+        end = 0
+        for number, start, stop in places:
+            if number in stored and number in going_on and prompt[start:stop] == text_of(messages[number]):
+                pieces += [prompt[end:start], self._tokenizer.answer]
+                answers.append(stored[number])
+                end = stop
+        return "".join(pieces) + prompt[end:], answers
+
+    def _places(self, prompt: str, skeleton: str, messages: list[ChatMessage]) -> list[tuple[int, int, int]]:
+        """(message, start, stop) of the texts in the prompt, in order, as far as prompt and skeleton agree."""
+        head, *rest = self._tokenizer.marks.any_text.split(skeleton)
+        if not prompt.startswith(head):
+            return []
+        places = []
+        start = len(head)
+        for number, after in zip(map(int, rest[::2]), rest[1::2], strict=True):
+            stop = start + len(text_of(messages[number]))
+            if not (prompt.startswith(text_of(messages[number]), start) and prompt.startswith(after, stop)):
+                stop = prompt.find(after, start) if after else -1  # the template trimmed it, or cut something out
+            if stop < 0:
+                break
+            places.append((number, start, stop))
+            start = stop + len(after)
+        return places
+
+    def _goes_on(self, skeleton: str, marked: list[ChatMessage], answers: list[int], now: datetime) -> set[int]:
+        """The answers before which stands just what stood at the end of their own prompt: their ids went on from it.
+
+        Rendered anew for the last answer after each role; the others must have the same header as that one.
+        """
+        marks = self._tokenizer.marks
+        headers: dict[str, str | None] = {}
+        good = set()
+        cuts = marks.any_text.split(skeleton)
+        before = {int(number): header for header, number in zip(cuts[::2], cuts[1::2], strict=False)}
+        for number in reversed(answers):
+            role = marked[number - 1].role if number else ""
+            if role not in headers:
+                prefix = self._template.render(marked[:number], now=now)
+                is_prefix = skeleton.startswith(prefix + marks.text(number))
+                headers[role] = marks.any_text.split(prefix)[-1] if is_prefix else None
+            if before.get(number) == headers[role]:
+                good.add(number)
+        return good

@@ -1,0 +1,152 @@
+"""Tokenizer: text to ids, a control token coming only from who may write one. Not ids to text (detokenizer.py).
+
+Control tokens are those that the tokenizer calls special and those that the template writes (Qwen's `<think>`, say).
+Two things keep text and control apart:
+
+* `shield` replaces, in what people and models wrote, every character with which a control token begins by a private
+  mark, so that whatever a template does with the text (cut it, strip it, join its parts) forms no control token;
+* `encode` works on a copy of the tokenizer that takes the control tokens' literals for text and knows the tokens
+  themselves by secret names only. What the template wrote gets those names, then the marks turn back into characters.
+
+One call then encodes the whole prompt, so that spaces and merges fall as they do in the tokenizer itself.
+"""
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Sequence
+
+import tokenizers
+
+from ..errors import InvalidField
+
+_CONTROL, _CHAR, _ANSWER, _FILLER, _TEXT = range(5)  # what a mark stands for
+
+
+class Marks:
+    """Private stand-ins in a text: two private-use characters around a number that nobody can guess."""
+
+    def __init__(self) -> None:
+        self._nonce = str(10**15 + secrets.randbelow(9 * 10**15))  # digits: a template's `upper` does not change them
+        self.any_text = re.compile(f"\ue000{self._nonce}{_TEXT}([0-9]+)\ue001")
+
+    def make(self, kind: int, number: int = 0) -> str:
+        return f"\ue000{self._nonce}{kind}{number}\ue001"
+
+    def text(self, number: int) -> str:
+        """Stands for the text of message `number` (prompt.py finds by it where a template puts what)."""
+        return self.make(_TEXT, number)
+
+
+class Tokenizer:
+    """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, chat_template: str | None, *, bos_id: int | None) -> None:
+        self.marks = Marks()
+        self.answer = self.marks.make(_ANSWER)
+        added = {
+            token: added
+            for token, added in tokenizer.get_added_tokens_decoder().items()
+            if added.content.strip() and (added.special or added.content in (chat_template or ""))
+        }
+        self.control_ids = frozenset(added)
+        self.special_ids = frozenset(t for t, added in tokenizer.get_added_tokens_decoder().items() if added.special)
+        self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self._bos = [bos_id] if bos_id is not None and tokenizer.encode("").ids[:1] == [bos_id] else []
+        serialised = tokenizer.to_str()
+        self.digest = hashlib.sha256(serialised.encode()).hexdigest()
+
+        names = {token: self.marks.make(_CONTROL, token) for token in added}
+        self._copy = _copy_with_names(serialised, added, names, self.answer, self.marks, self.vocab_size)
+        self._real_ids = {self._copy.token_to_id(name): token for token, name in names.items()}
+        self._answer_id = self._copy.token_to_id(self.answer)
+        self._spelled = {token: self._spell(added[token].content) for token in added}
+
+        literals = {added[token].content: names[token] for token in sorted(added)}
+        firsts = sorted({literal.lstrip()[0] for literal in literals})
+        soft = [added[token].content for token in added if not added[token].special]
+        self._shields = {char: self.marks.make(_CHAR, i) for i, char in enumerate(firsts)}
+        self._first = _one_of(firsts)
+        self._first_not_soft = re.compile(f"(?!{_one_of(soft).pattern}){self._first.pattern}")
+        self._unsealed = literals | {mark: char for char, mark in self._shields.items()}
+        self._unseal = _one_of(list(self._unsealed))
+
+    def shield(self, text: str, *, of_model: bool = False) -> str:
+        """What someone wrote, fit to go through a template. Only a model's own `<think>` stays a control token."""
+        pattern = self._first_not_soft if of_model else self._first
+        return pattern.sub(lambda found: self._shields[found[0]], text)
+
+    def encode(self, prompt: str, answers: Sequence[Sequence[int]] = ()) -> list[int]:
+        """Ids of what a template wrote, shielded texts as text, the n-th `answer` being `answers[n]`. Adds no BOS."""
+        sealed = self._unseal.sub(lambda found: self._unsealed[found[0]], prompt)
+        stored = iter(answers)
+        ids: list[int] = []
+        for token in self._copy.encode(sealed, add_special_tokens=False).ids:
+            if token in self._real_ids:
+                ids.append(self._real_ids[token])
+            elif token == self._answer_id:
+                ids.extend(next(stored))
+            elif token in self._spelled:  # the vocabulary has the literal as an ordinary piece (Unigram, ignore_merges)
+                ids.extend(self._spelled[token])
+            else:
+                ids.append(token)
+        return ids
+
+    def encode_text(self, text: str) -> list[int]:
+        """A raw completion: all is its author's, control tokens too. One BOS if the tokenizer adds one, never two."""
+        ids = self.encode(require_text("prompt", text))
+        return ids if ids[: len(self._bos)] == self._bos else self._bos + ids
+
+    def _spell(self, literal: str) -> list[int]:
+        """The literal in ordinary ids, character by character."""
+        ids: list[int] = []
+        for char in literal:
+            token = self._copy.token_to_id(char)
+            ids.extend(self._copy.encode(char, add_special_tokens=False).ids if token is None else [token])
+        return [token for token in ids if token not in self.control_ids]
+
+
+def require_text(name: str, text: str) -> str:
+    """Refuses what is no Unicode text: an unpaired surrogate. Everything else is left as it is, joiners above all."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidField(name, f"an unpaired surrogate at character {error.start}") from None
+    return text
+
+
+def _one_of(literals: list[str]) -> re.Pattern[str]:
+    """The longest of the literals that stands here, as the tokenizer itself would match; of none, nothing matches."""
+    return re.compile("(?:" + ("|".join(map(re.escape, sorted(literals, key=len, reverse=True))) or "(?!)") + ")")
+
+
+def _copy_with_names(
+    serialised: str,
+    controls: dict[int, tokenizers.AddedToken],
+    names: dict[int, str],
+    answer: str,
+    marks: Marks,
+    vocab_size: int,
+) -> tokenizers.Tokenizer:
+    """The tokenizer once more, cut at control tokens by secret name only, each as greedy for spaces as the original."""
+    if not all(control.special for control in controls.values()):
+        parts = json.loads(serialised)
+        for token in parts["added_tokens"]:
+            token["special"] = token["special"] or token["id"] in controls
+        serialised = json.dumps(parts)
+    copy = tokenizers.Tokenizer.from_str(serialised)
+    copy.no_truncation()
+    copy.no_padding()
+    copy.encode_special_tokens = True  # literals of special tokens are text; a shared flag, hence the copy
+    filler = marks.make(_FILLER)
+    copy.add_tokens([tokenizers.AddedToken(filler, normalized=False)])
+    holes = vocab_size - copy.get_vocab()[filler]  # in a vocabulary with holes new ids could be old ones
+    copy.add_tokens([tokenizers.AddedToken(marks.make(_FILLER, 1 + i), normalized=False) for i in range(holes)])
+    copy.add_tokens([tokenizers.AddedToken(answer, normalized=False)])
+    copy.add_tokens(
+        [
+            tokenizers.AddedToken(name, normalized=False, lstrip=controls[t].lstrip, rstrip=controls[t].rstrip)
+            for t, name in names.items()
+        ]
+    )
+    return copy
