@@ -1,0 +1,118 @@
+"""Commands: what each client event does. It reads no frame and sends none itself: it says, and follows, on a Socket."""
+from ..errors import ApiError
+from ..storage.tables import Message
+from .asking import Asking, Known
+from .history import item_of
+from .protocol import (
+    AnyClientEvent,
+    CancelResponse,
+    ConversationSubscribed,
+    CreateResponse,
+    ItemAdded,
+    Ping,
+    Pong,
+    SessionUpdate,
+    SessionUpdated,
+    Subscribe,
+    Unsubscribe,
+)
+from .socket import Socket
+from .stored import created_of, end_of, snapshot_of, state_of
+from .turns import Turns
+
+
+class Commands:
+    def __init__(self, turns: Turns) -> None:
+        self.turns, self.history, self.audience = turns, turns.history, turns.audience
+        self.asking = Asking(turns)
+
+    async def __call__(self, socket: Socket, event: AnyClientEvent) -> None:
+        match event:
+            case CreateResponse():
+                await self._create(socket, event)
+            case CancelResponse():
+                await self._cancel(socket, event)
+            case Subscribe():
+                await self._subscribe(socket, event)
+            case Unsubscribe():
+                self.audience.unsubscribe(socket, event.conversation_id)
+            case SessionUpdate():
+                if event.coalesce_ms is not None:
+                    socket.coalesce_s = event.coalesce_ms / 1e3
+                coalesce_ms = round(socket.coalesce_s * 1e3)
+                socket.say(SessionUpdated(coalesce_ms=coalesce_ms, locale=event.locale, in_reply_to=event.event_id))
+            case Ping():
+                socket.say(Pong(t=event.t, in_reply_to=event.event_id))
+
+    async def _create(self, socket: Socket, event: CreateResponse) -> None:
+        if not event.generate:
+            await self.asking.warm(socket.identity, event)
+        elif known := await self.asking.ask(socket.identity, event, socket):
+            self._repeat(socket, known, event.event_id)
+
+    def _repeat(self, socket: Socket, known: Known, event_id: str | None) -> None:
+        """The same question again, perhaps because the first answer got lost on the way: the same events again."""
+        for row in (known.question, known.answer):
+            if row is not None:
+                socket.say(ItemAdded(item=item_of(row), client_id=known.answer.client_id, in_reply_to=event_id))
+        self.audience.subscribe(socket, known.answer.conversation_id)
+        if known.turn is None:
+            for say in (created_of, snapshot_of, end_of):
+                socket.say(say(known.answer))
+        elif known.turn.continues:  # its start makes sense only on top of the text before it
+            socket.say(known.turn.numbered[0])
+            socket.follow(known.turn, None)
+        else:
+            socket.follow(known.turn, 0)
+
+    async def _cancel(self, socket: Socket, event: CancelResponse) -> None:
+        """Answered by the run's end, also where it has ended long ago."""
+        turn = self.turns.find(socket.user_id, response_id=event.response_id)
+        if turn is None:
+            socket.say(end_of(await self._stored(socket, event.response_id)))
+            return
+        turn.generation.cancel()
+        if not socket.follows(event.response_id):
+            socket.follow(turn, len(turn.numbered) - (turn.end is not None))
+
+    async def _subscribe(self, socket: Socket, event: Subscribe) -> None:
+        """From the last wait on all is read in one go: nothing falls between a snapshot and what follows."""
+        conversation = await self.history.conversation(socket.user_id, event.conversation_id)
+        after, before, stored = event.after, None, None
+        if after is not None:
+            before = self.turns.find(socket.user_id, response_id=after.response_id)
+            if before is None:
+                stored = await self._stored(socket, after.response_id)
+                before = self.turns.find(socket.user_id, response_id=after.response_id)
+            of = before.names.conversation_id if before else stored.conversation_id if stored else None
+            if of != conversation.id:
+                raise _no_such_response("after.response_id")
+        running = self.turns.running_in(conversation.id)
+        runs = [turn.state() for turn in (before, running) if turn is not None]
+        if before is None and stored is not None:
+            runs.insert(0, state_of(stored))
+        if before is running and running is not None:
+            runs = runs[:1]
+        self.audience.subscribe(socket, conversation.id)
+        socket.say(
+            ConversationSubscribed(
+                conversation_id=conversation.id, revision=conversation.revision, runs=runs, in_reply_to=event.event_id
+            )
+        )
+        if before is not None and after is not None:
+            socket.follow(before, None if before.continues and not after.sequence_number else after.sequence_number)
+        elif stored is not None:
+            socket.say(snapshot_of(stored))
+            socket.say(end_of(stored))
+        if running is not None and running is not before:
+            socket.follow(running, None)
+
+    async def _stored(self, socket: Socket, response_id: str) -> Message:
+        row = await self.history.answer(socket.user_id, response_id=response_id)
+        if row is None:
+            raise _no_such_response("response_id")
+        return row
+
+
+def _no_such_response(param: str) -> ApiError:
+    return ApiError("response_not_found", "There is no such response.", param=param)

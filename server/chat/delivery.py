@@ -1,0 +1,66 @@
+"""Delivery: a cursor into a turn's list, and what it gives next. It holds no queue and sends nothing.
+
+Text that waited becomes one delta: whoever is slow gets bigger pieces, and what waits is the turn itself.
+"""
+from msgspec.structs import replace
+
+from .protocol import RunEvent, ServerEvent, TextDelta
+from .turn import Turn
+
+MAX_DELTA = 64 << 10  # characters of one merged delta, so that one frame never fills a peer's window alone
+
+
+class Cursor:
+    def __init__(self, turn: Turn, seen: int | None) -> None:
+        """`seen`: the last number that the client has. None, or one the run never reached: begin with a snapshot."""
+        self.turn = turn
+        self.seen = seen if seen is not None and seen <= len(turn.numbered) else 0
+        self._snapshot_due = seen is None or seen > len(turn.numbered)
+        self._states: dict[type[RunEvent], int] = {}
+        self.due = float("-inf")  # when the next delta may go
+
+    @property
+    def drained(self) -> bool:
+        """The end was given: there is nothing more to come."""
+        return self.turn.end is not None and not self._snapshot_due and self.seen >= len(self.turn.numbered)
+
+    def next(self, now: float, coalesce_s: float) -> ServerEvent | None:
+        """The next event, or None: nothing is there, or what is there waits until `due`."""
+        if self._snapshot_due:
+            self._snapshot_due = False
+            snapshot = self.turn.snapshot()
+            self.seen = snapshot.sequence_number
+            return snapshot
+        if self.seen < len(self.turn.numbered):
+            event = self.turn.numbered[self.seen]
+            if not isinstance(event, TextDelta):
+                self.seen += 1
+                return event
+            if now >= self.due or not isinstance(self.turn.numbered[-1], TextDelta):
+                self.due = now + coalesce_s
+                return self._merged(event)
+        return self._state()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is text that goes out at `due`."""
+        return self.seen < len(self.turn.numbered)
+
+    def _merged(self, first: TextDelta) -> TextDelta:
+        pieces, size, last = [first.delta], len(first.delta), first
+        for event in self.turn.numbered[self.seen + 1 :]:
+            if not isinstance(event, TextDelta) or size + len(event.delta) > MAX_DELTA:
+                break
+            pieces.append(event.delta)
+            size, last = size + len(event.delta), event
+        self.seen = last.sequence_number
+        if last is first:
+            return first
+        return replace(last, delta="".join(pieces), from_seq=first.sequence_number)
+
+    def _state(self) -> RunEvent | None:
+        for kind, (version, event) in self.turn.states.items():
+            if self._states.get(kind, 0) < version:
+                self._states[kind] = version
+                return event
+        return None

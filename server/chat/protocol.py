@@ -1,0 +1,311 @@
+"""The wire protocol, version 1: every event either side may send. No socket, no row, no task; frames.py reads them.
+
+Client events forbid unknown fields; of server events what is None is left out. The numbered events of a run
+(`Numbered`) are kept as they are in a Turn's list: a follower gets such an event, or one delta made of several.
+"""
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+PROTOCOL = "hamdam.v1"
+MIN_COALESCE_MS, MAX_COALESCE_MS, COALESCE_MS = 15, 250, 33
+HEARTBEAT_MS = 20_000
+
+Id = Annotated[str, Meta(min_length=1, max_length=64)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+# What a client may send ----------------------------------------------------------------------------------------------
+
+
+class ClientEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+    event_id: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
+    locale: Annotated[str, Meta(max_length=35)] | None = None
+    coalesce_ms: Annotated[int, Meta(ge=MIN_COALESCE_MS, le=MAX_COALESCE_MS)] | None = None
+
+
+class After(Struct, frozen=True, forbid_unknown_fields=True):
+    """The last event of a run that the client has."""
+
+    response_id: Id
+    sequence_number: Count
+
+
+class Subscribe(ClientEvent, frozen=True, kw_only=True, tag="conversation.subscribe"):
+    conversation_id: Id
+    after: After | None = None
+
+
+class Unsubscribe(ClientEvent, frozen=True, kw_only=True, tag="conversation.unsubscribe"):
+    conversation_id: Id
+
+
+class InputText(Struct, frozen=True, forbid_unknown_fields=True, tag="input_text", tag_field="type"):
+    text: str
+
+
+class InputMessage(Struct, frozen=True, forbid_unknown_fields=True, tag="message", tag_field="type"):
+    role: Literal["user"]
+    content: Annotated[list[InputText], Meta(min_length=1, max_length=64)]
+
+
+class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
+    model: Id | None = None
+
+
+class TextOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    format: dict[str, Any] | None = None
+
+
+class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
+    """`parent_id` missing is the active leaf, null is the root (the first question written anew). No input: regenerate.
+
+    `instructions` stay with the conversation until others are given.
+    """
+
+    client_id: Id
+    conversation_id: Id | None = None
+    conversation: NewConversation | None = None
+    parent_id: Id | UnsetType | None = UNSET
+    input: Annotated[list[InputMessage], Meta(min_length=1, max_length=1)] | None = None
+    continue_: Id | None = field(default=None, name="continue")
+    model: Id | None = None
+    instructions: str | None = None
+    sampling: dict[str, Any] = {}
+    text: TextOptions | None = None
+    tools: list[Any] = []
+    store: bool = True
+    generate: bool = True
+
+
+class CancelResponse(ClientEvent, frozen=True, kw_only=True, tag="response.cancel"):
+    response_id: Id
+
+
+class Ping(ClientEvent, frozen=True, kw_only=True, tag="ping"):
+    t: Annotated[str, Meta(max_length=64)] | int | float | None = None
+
+
+AnyClientEvent = SessionUpdate | Subscribe | Unsubscribe | CreateResponse | CancelResponse | Ping
+
+
+# What the server says ------------------------------------------------------------------------------------------------
+
+
+class ConversationInfo(Struct, frozen=True, kw_only=True):
+    """A conversation as lists show it; times are RFC 3339."""
+
+    id: str
+    title: str
+    model: str
+    active_leaf_id: str | None
+    revision: int
+    pinned: bool
+    archived: bool
+    created_at: str
+    updated_at: str
+
+
+class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message of the tree. `text` of an answer that is being written is what was written so far."""
+
+    id: str
+    conversation_id: str
+    parent_id: str | None
+    role: str
+    status: str
+    text: str
+    usage: dict[str, Any] | None
+    created_at: str
+    timings: dict[str, Any] | None = None
+    finish_reason: str | None = None
+    error: dict[str, Any] | None = None
+    model: str | None = None
+    response_id: str | None = None
+
+
+class ServerEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    in_reply_to: str | None = None
+
+
+class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):
+    error: dict[str, Any]
+
+
+class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.created"):
+    user: dict[str, str]
+    boot_id: str
+    limits: dict[str, Any]
+    models: list[dict[str, Any]]
+    protocol: str
+    heartbeat_ms: int
+
+
+class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
+    coalesce_ms: int
+    locale: str | None = None
+
+
+class Pong(ServerEvent, frozen=True, kw_only=True, tag="pong"):
+    t: str | int | float | None = None
+
+
+class ServerDraining(ServerEvent, frozen=True, kw_only=True, tag="server.draining"):
+    reconnect_after_ms: int
+
+
+class RunState(Struct, frozen=True):
+    response_id: str
+    item_id: str
+    status: str
+    sequence_number: int
+
+
+class ConversationSubscribed(ServerEvent, frozen=True, kw_only=True, tag="conversation.subscribed"):
+    conversation_id: str
+    revision: int
+    runs: list[RunState]
+
+
+class ConversationCreated(ServerEvent, frozen=True, kw_only=True, tag="conversation.created"):
+    conversation: ConversationInfo
+
+
+class ConversationUpdated(ServerEvent, frozen=True, kw_only=True, tag="conversation.updated"):
+    conversation: ConversationInfo
+
+
+class ConversationDeleted(ServerEvent, frozen=True, kw_only=True, tag="conversation.deleted"):
+    conversation_id: str
+
+
+class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.added"):
+    item: Item
+    client_id: str | None = None
+
+
+class ItemUpdated(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.updated"):
+    item: Item
+    client_id: str | None = None
+
+
+class RunEvent(ServerEvent, frozen=True, kw_only=True):
+    """What happens to one response. States come without a number: the latest wins."""
+
+    response_id: str
+    conversation_id: str
+
+
+class ResponseQueued(RunEvent, frozen=True, kw_only=True, tag="response.queued"):
+    position: int
+    eta_ms: float | None = None
+
+
+class ResponsePrefill(RunEvent, frozen=True, kw_only=True, tag="response.prefill"):
+    done: int
+    total: int
+
+
+class ResponseStats(RunEvent, frozen=True, kw_only=True, tag="response.stats"):
+    tps: float
+    output_tokens: int
+    context_used: int
+
+
+class ResponseSnapshot(RunEvent, frozen=True, kw_only=True, tag="response.snapshot"):
+    """All there is of an answer; what a client has of it is replaced. It stands for all numbers up to its own."""
+
+    item_id: str
+    text: str
+    reasoning_text: str
+    status: str
+    sequence_number: int
+
+
+class Numbered(RunEvent, frozen=True, kw_only=True):
+    sequence_number: int
+
+
+class ResponseCreated(Numbered, frozen=True, kw_only=True, tag="response.created"):
+    item_id: str
+    client_id: str | None = None
+
+
+class ResponseInProgress(Numbered, frozen=True, kw_only=True, tag="response.in_progress"):
+    input_tokens: int
+    cached_tokens: int
+
+
+class TextDelta(Numbered, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    """Covers `from_seq … sequence_number`; `from_seq` is left out when they are equal."""
+
+    item_id: str
+    delta: str
+    from_seq: int | None = None
+
+
+class TextDone(Numbered, frozen=True, kw_only=True, tag="response.output_text.done"):
+    item_id: str
+    text: str
+
+
+class RunEnd(Numbered, frozen=True, kw_only=True):
+    """Exactly one ends a run. `usage` and `timings` are missing only where the server was not there at the end."""
+
+    item_id: str
+    usage: dict[str, Any] | None = None
+    timings: dict[str, Any] | None = None
+
+
+class ResponseCompleted(RunEnd, frozen=True, kw_only=True, tag="response.completed"):
+    pass
+
+
+class ResponseIncomplete(RunEnd, frozen=True, kw_only=True, tag="response.incomplete"):
+    reason: str
+
+
+class ResponseCancelled(RunEnd, frozen=True, kw_only=True, tag="response.cancelled"):
+    pass
+
+
+class ResponseFailed(RunEnd, frozen=True, kw_only=True, tag="response.failed"):
+    """`saved` is false where the end could not be stored: the text is in memory and saving is tried again."""
+
+    error: dict[str, Any]
+    saved: bool | None = None
+
+
+class ResponseInterrupted(RunEnd, frozen=True, kw_only=True, tag="response.interrupted"):
+    pass
+
+
+AnyServerEvent = (
+    ErrorEvent
+    | SessionCreated
+    | SessionUpdated
+    | Pong
+    | ServerDraining
+    | ConversationSubscribed
+    | ConversationCreated
+    | ConversationUpdated
+    | ConversationDeleted
+    | ItemAdded
+    | ItemUpdated
+    | ResponseQueued
+    | ResponsePrefill
+    | ResponseStats
+    | ResponseSnapshot
+    | ResponseCreated
+    | ResponseInProgress
+    | TextDelta
+    | TextDone
+    | ResponseCompleted
+    | ResponseIncomplete
+    | ResponseCancelled
+    | ResponseFailed
+    | ResponseInterrupted
+)

@@ -1,0 +1,30 @@
+"""Refusals: what the engine says no with, as an ApiError. It decides nothing; the codes are errors.py's."""
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hamdam.engine import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
+
+from ..errors import ApiError
+
+
+@contextmanager
+def engine_refusals(prefix: str = "") -> Iterator[None]:
+    """`prefix` stands before the name of a refused parameter, as the client wrote it (`sampling.`)."""
+    try:
+        yield
+    except PromptTooLong as error:
+        sentence = f"The conversation has {error.tokens} tokens, at most {error.limit} fit."
+        raise ApiError("context_length_exceeded", sentence) from error
+    except QueueFull as error:
+        raise ApiError("queue_full", "Too many requests are waiting.", retry_after_ms=_ms(error)) from error
+    except TooManyInFlight as error:
+        sentence = f"You have {error.limit} answers running or waiting already."
+        raise ApiError("too_many_in_flight", sentence, retry_after_ms=_ms(error)) from error
+    except InvalidField as error:
+        raise ApiError("invalid_field", f"{error.why}.", param=prefix + error.name) from error
+    except EngineStopped as error:
+        raise ApiError("engine_unavailable", "The engine does not run.") from error
+
+
+def _ms(refusal: Refusal) -> int | None:
+    return None if refusal.retry_after is None else int(refusal.retry_after * 1e3)

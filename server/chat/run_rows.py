@@ -1,0 +1,145 @@
+"""The rows of runs: begun with their question, saved while they are written, ended, recovered. No events, no engine."""
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from ..storage.clock import now_us
+from ..storage.database import Database
+from ..storage.tables import Conversation, Message
+from .history import info_of, item_of, message_in, owned
+from .protocol import ConversationInfo, Item
+from .title import title_of
+
+log = logging.getLogger("hamdam.chat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """What `begin` writes. Without `question` the answer hangs below `parent_id`; if `continued`, its row is there."""
+
+    user_id: str
+    conversation_id: str
+    response_id: str
+    answer_id: str
+    client_id: str
+    model: str
+    parent_id: str | None
+    question_id: str | None = None
+    question: tuple[str, ...] = ()
+    instructions: str | None = None
+    new_conversation: bool = False
+    continued: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """An answer as far as it is written; with `status` other than in_progress that is its end."""
+
+    message_id: str
+    response_id: str
+    text: str
+    token_ids: bytes | None
+    ids_fingerprint: str | None
+    last_sequence: int
+    status: str = "in_progress"
+    finish_reason: str | None = None
+    error: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    timings: dict[str, Any] | None = None
+
+
+class RunRows:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def begin(self, run: NewRun) -> tuple[ConversationInfo, list[Item]]:
+        """One transaction: the conversation if it is new, the question, and an empty answer. On disk on return."""
+        async with self.database.write() as sql:
+            conversation = await self._conversation(sql, run)
+            now = max(now_us(), conversation.updated_at + 1)  # creation order holds even when the clock is set back
+            if run.continued:
+                answer = await message_in(sql, conversation.id, run.answer_id)
+                answer.status, answer.finish_reason, answer.error = "in_progress", None, None
+                answer.response_id, answer.client_id, answer.last_sequence = run.response_id, run.client_id, 0
+                rows = [answer]
+            else:
+                rows = await self._new_rows(sql, run, now)
+            conversation.active_leaf_id = run.answer_id
+            conversation.updated_at = now + 1
+            conversation.revision += 1
+            await sql.flush()
+            return info_of(conversation), [item_of(row) for row in rows]
+
+    async def save(self, written: list[Written]) -> None:
+        """Running answers as far as they are, in one transaction; what ended or was deleted meanwhile is left alone."""
+        async with self.database.write() as sql:
+            running = (Message.response_id == bindparam("run"), Message.status == "in_progress")
+            saved = ("text", "token_ids", "ids_fingerprint", "last_sequence")
+            values = [{"run": row.response_id} | {name: getattr(row, name) for name in saved} for row in written]
+            await (await sql.connection()).execute(update(Message).where(*running), values)
+
+    async def finish(self, written: Written) -> ConversationInfo | None:
+        """The end, in one UPDATE; None where the conversation was deleted meanwhile."""
+        async with self.database.write() as sql:
+            row = await sql.get(Message, written.message_id)
+            if row is None or row.response_id != written.response_id:
+                return None
+            row.text, row.token_ids, row.ids_fingerprint = written.text, written.token_ids, written.ids_fingerprint
+            row.status, row.finish_reason, row.error = written.status, written.finish_reason, written.error
+            row.usage, row.timings, row.last_sequence = written.usage, written.timings, written.last_sequence
+            conversation = await sql.get_one(Conversation, row.conversation_id)
+            conversation.updated_at = max(now_us(), conversation.updated_at + 1)
+            conversation.revision += 1
+            return info_of(conversation)
+
+    async def _conversation(self, sql: AsyncSession, run: NewRun) -> Conversation:
+        if not run.new_conversation:
+            conversation = await owned(sql, run.user_id, run.conversation_id)
+            if run.instructions is not None:
+                conversation.settings = {**conversation.settings, "instructions": run.instructions}
+            return conversation
+        now, title = now_us(), title_of(" ".join(run.question))
+        conversation = Conversation(
+            id=run.conversation_id,
+            user_id=run.user_id,
+            title=title,
+            title_source="auto" if title else "none",
+            model=run.model,
+            settings={"instructions": run.instructions} if run.instructions is not None else {},
+            revision=0,
+            created_at=now,
+            updated_at=now,
+        )
+        sql.add(conversation)
+        await sql.flush()
+        return conversation
+
+    async def _new_rows(self, sql: AsyncSession, run: NewRun, now: int) -> list[Message]:
+        if run.parent_id is not None:
+            await message_in(sql, run.conversation_id, run.parent_id)  # it may have been deleted since we looked
+        rows, parent_id = [], run.parent_id
+        if run.question_id is not None:
+            question = Message(id=run.question_id, parent_id=parent_id, role="user", status="completed")
+            question.text, question.created_at = "".join(run.question), now
+            question.parts = [{"type": "input_text", "text": text} for text in run.question]
+            rows.append(question)
+            parent_id = question.id
+        answer = Message(id=run.answer_id, parent_id=parent_id, role="assistant", status="in_progress", model=run.model)
+        answer.response_id, answer.client_id, answer.created_at = run.response_id, run.client_id, now + 1
+        rows.append(answer)
+        for row in rows:
+            row.user_id, row.conversation_id = run.user_id, run.conversation_id
+            sql.add(row)
+            await sql.flush()  # parents before children
+        return rows
+
+
+async def recover(database: Database) -> int:
+    """At start nothing runs: what says so was cut off. Its text stays, and it can go on. How many there were."""
+    async with database.write() as sql:
+        cut = update(Message).where(Message.status == "in_progress")
+        done = await sql.execute(cut.values(status="interrupted", last_sequence=Message.last_sequence + 1))
+        return int(done.rowcount)  # type: ignore[attr-defined]
