@@ -12,8 +12,8 @@ from ..models.config import ARCHITECTURES, ModelConfig
 from .checkpoint import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_blocks import block_format
-from .gguf_tokenizer import begins_with_bos, build_tokenizer
-from .tokenizer_files import check_vocabulary, end_of_turn
+from .gguf_tokenizer import build_tokenizer
+from .tokenizer_files import check_vocabulary, end_of_turn, first_id
 from .weight_names import check_tensors, hugging_face_name
 
 _CHUNK_BYTES = 4 << 20  # of quantised blocks, made into float32 at a time
@@ -38,7 +38,7 @@ def open_gguf(path: Path) -> Checkpoint:
         config=config,
         fingerprint=_fingerprint(header),
         tokenizer=tokenizer,
-        bos_id=bos if begins_with_bos(header) else None,
+        bos_id=first_id(tokenizer, bos),
         bos_text=bos_text,
         eos_text=eos_text,
         eos_ids=frozenset(end for end in ends if end is not None),

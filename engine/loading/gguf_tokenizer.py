@@ -2,7 +2,9 @@
 
 What cannot be rebuilt exactly is refused by name: a tokenizer that is almost right gives a model that is almost right.
 """
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+import math
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
 from ..errors import ModelError
@@ -11,6 +13,7 @@ from .gguf import GGUFHeader
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # tokenizer.ggml.token_type; 5 is unused, 6 a byte
 
 _SQUEEZES = "tokenizer.ggml.remove_extra_whitespaces"
+_LONGEST = 4096  # letters of a token; the real ones have up to some hundred spaces
 _SPACE = "▁"  # stands for a space in SentencePiece's pieces
 
 # How text is cut before the merges, by the name the file gives; the patterns are those of the original tokenizers.
@@ -32,14 +35,6 @@ _SINGLE_DIGITS = ("smollm", "starcoder")  # GPT-2's rule, after every digit is c
 _WHOLE_WORDS = ("llama-bpe", "tekken")  # a piece that is a token as it stands is not taken through the merges
 
 
-def begins_with_bos(header: GGUFHeader) -> bool:
-    """What the file says, and where it says nothing, what its kind of tokenizer does."""
-    said = header.find("tokenizer.ggml.add_bos_token", bool)
-    if said is not None:
-        return said
-    return header.find("tokenizer.ggml.model", str) == "llama" or _pre_tokenizer_name(header) in _WHOLE_WORDS
-
-
 def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     """Also checks what the builder in Rust takes on trust. The ids are the places in tokenizer.ggml.tokens."""
     source = header.path.name
@@ -51,6 +46,8 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(types) != len(tokens):
         raise ModelError(f"{source}: {len(tokens)} tokens, but {len(types)} token types")
+    if any(len(token) > _LONGEST for token in tokens):
+        raise ModelError(f"{source}: a token of the vocabulary has more than {_LONGEST} letters")
     if "" in vocabulary or len(vocabulary) != len(tokens):
         raise ModelError(f"{source}: two tokens of the vocabulary are the same, or one is empty")
     if "tokenizer.ggml.precompiled_charsmap" in header.values or header.find(_SQUEEZES, bool):
@@ -63,7 +60,18 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]
     tokenizer.add_tokens(added)
+    bos = header.find("tokenizer.ggml.bos_token_id", int)
+    if bos is not None and _begins_with_bos(header):
+        tokenizer.post_processor = processors.TemplateProcessing("bos $A", "bos $A $B", [("bos", bos)])
     return tokenizer
+
+
+def _begins_with_bos(header: GGUFHeader) -> bool:
+    """What the file says, and where it says nothing, what its kind of tokenizer does."""
+    said = header.find("tokenizer.ggml.add_bos_token", bool)
+    if said is not None:
+        return said
+    return header.find("tokenizer.ggml.model", str) == "llama" or _pre_tokenizer_name(header) in _WHOLE_WORDS
 
 
 def _pre_tokenizer_name(header: GGUFHeader) -> str:
@@ -123,16 +131,15 @@ def _merges_by_score(
     source: str, vocabulary: dict[str, int], types: list[int], scores: list[float]
 ) -> list[tuple[str, str]]:
     """Every way to make a piece of two, the best score first. Normal pieces only: no text becomes a control token."""
-    normal = {token for token, number in vocabulary.items() if types[number] == _NORMAL}
+    normal = {token: scores[number] for token, number in vocabulary.items() if types[number] == _NORMAL}
     merges: list[tuple[str, str]] = []
     before = None
-    for piece in sorted(normal, key=lambda piece: -scores[vocabulary[piece]]):
+    for piece, score in sorted(normal.items(), key=lambda item: -item[1]):
         cuts = ((piece[:middle], piece[middle:]) for middle in range(1, len(piece)))
         ways = [(left, right) for left, right in cuts if left in normal and right in normal]
         if not ways:
             continue
-        score = scores[vocabulary[piece]]
-        if score == before or score != score:
+        if not math.isfinite(score) or (score == before and set(piece) != {_SPACE}):  # runs of spaces all come last
             raise ModelError(f"{source}: the scores of the vocabulary do not order its merges")
         before = score
         merges += sorted(ways, key=lambda way: (vocabulary[way[0]], vocabulary[way[1]]))  # as the originals were made

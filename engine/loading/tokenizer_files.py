@@ -1,11 +1,14 @@
 """The tokenizer files of a Hugging Face folder, and what holds for every tokenizer. Not GGUF's (gguf_tokenizer.py)."""
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from ..errors import ModelError
+from ..chat import ChatMessage
+from ..errors import InvalidField, ModelError
+from ..text.chat_template import ChatTemplate
 from .json_object import JsonObject, read_bounded, read_object
 
 
@@ -21,20 +24,24 @@ class TokenizerFiles:
     chat_template: str | None
 
 
+_ANSWER, _SOME_TIME = "Qanswerq", datetime(2000, 1, 1)
+
+
 def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
-    """tokenizer.json must be there; the others may. `eos_ids` is the union of what any of them names (F01)."""
+    """tokenizer.json must be there; the others may. `eos_ids` is the union of what any of them names."""
     tokenizer = _tokenizer(folder / "tokenizer.json")
     check_vocabulary(folder.name, tokenizer, vocab_size)
     about = [_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json")]
     bos_text, eos_text = (_special(about, key) for key in ("bos_token", "eos_token"))
     template = _chat_template(folder, about[0])
-    first = tokenizer.encode("").ids[:1]  # what the post-processor puts before nothing at all
     ends = {tokenizer.token_to_id(eos_text), end_of_turn(template, tokenizer, bos_text, eos_text)}
-    for name in ("config.json", "generation_config.json"):
-        ends |= _eos_ids(_optional(folder / name))
+    config = _optional(folder / "config.json")
+    for file in (config, _optional(folder / "generation_config.json")):
+        ends |= _eos_ids(file)
+    bos = tokenizer.token_to_id(bos_text) if bos_text else config.find("bos_token_id", int)
     return TokenizerFiles(
         tokenizer=tokenizer,
-        bos_id=first[0] if first == [tokenizer.token_to_id(bos_text)] else None,
+        bos_id=first_id(tokenizer, bos),
         bos_text=bos_text,
         eos_text=eos_text,
         eos_ids=frozenset(end for end in ends if end is not None),
@@ -49,8 +56,25 @@ def check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
         raise ModelError(f"{source}: the tokenizer has the id {largest}, the embedding only {rows} rows")
 
 
+def first_id(tokenizer: Tokenizer, bos: int | None) -> int | None:
+    """`bos` where the tokenizer's own post-processor puts it before a text, else None."""
+    return bos if bos is not None and tokenizer.encode("").ids[:1] == [bos] else None
+
+
 def end_of_turn(template: str | None, tokenizer: Tokenizer, bos_text: str, eos_text: str) -> int | None:
-    return None
+    """The added token that the template writes after an answer: what the model learnt to end one with, whatever the
+    files call its end. None where a letter comes first, or where the template refuses the conversation."""
+    if template is None:
+        return None
+    conversation = [ChatMessage("user", "Hello"), ChatMessage("assistant", _ANSWER), ChatMessage("user", "Thanks")]
+    try:
+        text = ChatTemplate(template, bos_text=bos_text, eos_text=eos_text).render(conversation, now=_SOME_TIME)
+    except InvalidField:
+        return None
+    after = text.partition(_ANSWER)[2].lstrip()
+    added = tokenizer.get_added_tokens_decoder().items()
+    following = {token.content: number for number, token in added if token.content and after.startswith(token.content)}
+    return following[max(following, key=len)] if following else None
 
 
 def _tokenizer(path: Path) -> Tokenizer:

@@ -1,0 +1,128 @@
+"""config.json as a ModelConfig, in the spellings that exist; what we do not do is refused by its name."""
+from typing import Any
+
+import pytest
+from hamdam.engine.errors import ModelError
+from hamdam.engine.loading.folder_config import model_config
+from hamdam.engine.loading.json_object import JsonObject
+from hamdam.engine.models.config import ModelConfig
+from tiny_models import CONFIG
+
+LLAMA3 = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
+
+
+def read(**changes: Any) -> ModelConfig:
+    return model_config(JsonObject("config.json", CONFIG | changes))
+
+
+def test_the_plain_keys_are_read() -> None:
+    config = read()
+    assert (config.architecture, config.num_layers) == ("llama", 2)
+    assert (config.hidden_size, config.intermediate_size) == (32, 64)
+    assert (config.num_heads, config.num_kv_heads, config.vocab_size, config.max_context) == (4, 2, 264, 128)
+    assert (config.rms_norm_eps, config.rope_theta, config.rope_scaling) == (1e-5, 10000.0, None)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "heads", "kv_heads", "head_dim", "wanted"),
+    [
+        (2560, 32, 8, 128, 128),
+        (640, 4, 1, 256, 256),
+        (5120, 32, 8, 128, 128),
+        (5120, 32, 8, None, 160),
+        (64, 4, 1, None, 16),
+    ],
+)
+def test_f03_head_dim_is_the_configs_own_and_only_else_hidden_by_heads(
+    hidden: int, heads: int, kv_heads: int, head_dim: int | None, wanted: int
+) -> None:
+    config = read(hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)
+    assert config.head_dim == wanted
+
+
+def test_without_a_number_of_kv_heads_there_are_as_many_as_heads() -> None:
+    assert read(num_key_value_heads=None).num_kv_heads == 4
+
+
+@pytest.mark.parametrize("spelling", ["rope_type", "type"])
+@pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
+def test_f07_llama3_scaling_is_read_under_all_its_spellings(spelling: str, place: str) -> None:
+    config = read(**{place: {spelling: "llama3", **LLAMA3}})
+    assert config.rope_scaling == {"rope_type": "llama3", **{key: float(value) for key, value in LLAMA3.items()}}
+
+
+def test_theta_is_read_from_rope_parameters_too() -> None:
+    config = read(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 500000})
+    assert (config.rope_theta, config.rope_scaling) == (500000.0, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "bias", "output_bias", "qk_norm"),
+    [
+        ("llama", None, False, False, False),
+        ("llama", True, True, True, False),
+        ("mistral", None, False, False, False),
+        ("qwen2", None, True, False, False),
+        ("qwen3", False, False, False, True),
+        ("qwen3", True, True, True, True),
+    ],
+)
+def test_each_family_has_its_own_biases_and_norms(
+    kind: str, said: bool | None, bias: bool, output_bias: bool, qk_norm: bool
+) -> None:
+    config = read(model_type=kind, attention_bias=said)
+    assert (config.attention_bias, config.attention_output_bias, config.qk_norm) == (bias, output_bias, qk_norm)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wanted"),
+    [
+        ("mistral", {"sliding_window": 64}, 64),
+        ("mistral", {"sliding_window": None}, None),
+        ("mistral", {"sliding_window": 128}, None),  # no shorter than the context: it changes nothing
+        ("qwen2", {"sliding_window": 64, "use_sliding_window": False}, None),
+        ("qwen2", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 2}, None),
+        ("qwen2", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 0}, 64),
+        ("qwen3", {"sliding_window": 64, "use_sliding_window": True, "layer_types": ["full_attention"] * 2}, None),
+        ("qwen3", {"sliding_window": 64, "use_sliding_window": True, "layer_types": ["sliding_attention"] * 2}, 64),
+    ],
+)
+def test_a_sliding_window_is_read_where_it_is_in_force(kind: str, changes: dict[str, Any], wanted: int | None) -> None:
+    assert read(model_type=kind, **changes).sliding_window == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "gpt_neox"}, "architecture 'gpt_neox' is not supported"),
+        ({"model_type": None}, "model_type is missing"),
+        ({"model_type": 7}, "model_type is not a str"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantised with 'awq'"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "'yarn' is not supported"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is missing"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": -1}}, "factor is missing or not above 0"),
+        ({"rope_scaling": "linear"}, "rope_scaling is not an object"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"hidden_size": 32.0}, "hidden_size is not a int"),
+        ({"hidden_size": True}, "hidden_size is not a int"),
+        ({"num_hidden_layers": 10**9}, "num_layers is 1000000000"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"num_attention_heads": 0}, "num_heads is 0"),
+        ({"num_key_value_heads": 3}, "do not divide"),
+        ({"num_key_value_heads": 8}, "num_kv_heads is 8"),
+        ({"head_dim": 7}, "head_dim is 7"),
+        ({"rms_norm_eps": 0.0}, "rms_norm_eps is 0.0"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf"),
+        (
+            {"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1},
+            "some of the layers only",
+        ),
+    ],
+)
+def test_what_we_do_not_do_or_makes_no_sense_is_refused_with_its_name(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words) as refusal:
+        read(**changes)
+    assert str(refusal.value).startswith("config.json")
