@@ -64,5 +64,5 @@ class Codec:
         """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
         return Detokenizer(self._bytes, prompt_ids)
 
-    def text_stream(self, stops: tuple[str, ...] = (), prompt_ids: Sequence[int] = ()) -> TextStream:
+    def text_stream(self, prompt_ids: Sequence[int] = (), stops: tuple[str, ...] = ()) -> TextStream:
         return TextStream(self.detokenizer(prompt_ids), StopStrings(stops))
