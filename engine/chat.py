@@ -17,6 +17,10 @@ class ChatMessage:
     token_ids: tuple[int, ...] | None = None
     fingerprint: str | None = None
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.content,) if isinstance(self.content, str) else self.content
+
 
 @dataclass(frozen=True, slots=True)
 class Chat:

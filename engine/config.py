@@ -1,4 +1,7 @@
-"""EngineConfig: every knob of the engine with its unit and default. Not the place where the environment is read (that is server/settings.py)."""
+"""EngineConfig: every knob of the engine with its unit and default.
+
+Not the place where the environment is read: that is server/settings.py.
+"""
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Engine: the front door and the step loop. Policy is engine/policy, arithmetic is the runner's; it knows no HTTP, no user and no database.
+"""Engine: the front door and the step loop. It knows no HTTP, no user and no database.
+
+Policy is engine/policy, arithmetic is the runner's; what is here brings the two together, step by step.
 
 Two threads. The event loop calls `submit`, `warm`, `close_session`, `stats`; the engine's thread steps. They meet in
 text/stream.py and nowhere else. Idle, the thread sleeps on its orders and costs nothing.
@@ -27,7 +29,7 @@ from .text.stream import Crossing
 
 log = logging.getLogger("hamdam.engine")
 PLACES_EVERY = 0.5  # seconds between two tellings of queue places
-NOTHING_FITS = 0.05  # seconds to sleep when nobody can advance; policy rules it out, a busy loop must not be the answer if it errs
+NOTHING_FITS = 0.05  # seconds to sleep if nobody can advance: policy rules it out, and a busy loop is no answer if it errs
 STALLED_AFTER = 30.0  # seconds without a finished step, while there is work
 
 
@@ -69,7 +71,7 @@ Fact = Progress | Places | Died
 
 
 class Engine:
-    """`start` on a running event loop, then `submit`; `stop` ends every open generation. See architecture.md, section 4."""
+    """`start` on a running event loop, then `submit`; `stop` ends every open generation."""
 
     def __init__(self, config: EngineConfig, codec: Codec, runner: Runner, *, model_name: str = "default") -> None:
         self.config, self.codec, self.runner, self.model_name = config, codec, runner, model_name
@@ -111,7 +113,9 @@ class Engine:
         self._encoders.shutdown(wait=False, cancel_futures=True)
         self._fail_all(self._ended)
 
-    async def submit(self, chat: Chat, params: SamplingParams, *, owner: Owner, session_id: str | None = None) -> Generation:
+    async def submit(
+        self, chat: Chat, params: SamplingParams, *, owner: Owner, session_id: str | None = None
+    ) -> Generation:
         """Takes a place in the queue; no forward work happens before `Generation.start()`.
 
         Raises PromptTooLong, QueueFull, TooManyInFlight, InvalidField, EngineStopped.
@@ -125,18 +129,14 @@ class Engine:
                 raise PromptTooLong(len(ids), self.max_prompt)
             if self._ended:
                 raise EngineStopped(self._ended)
+            sequence = self._sequence(ids, params, owner, session_id)
+            text = self.codec.text_stream(prompt_ids=ids if chat.continue_last else (), stops=params.stop)
         except BaseException:
             self._give_back(owner)
             raise
         finally:
             self._reserved -= 1
-        generation = Generation(
-            self._sequence(ids, params, owner, session_id),
-            self.codec.text_stream(ids, params.stop),
-            self._begin,
-            self._end,
-        )
-        self._open[generation.sequence.id] = generation
+        generation = self._open[sequence.id] = Generation(sequence, text, self._begin, self._end)
         return generation
 
     def warm(self, session_id: str, chat: Chat, *, owner: Owner) -> None:
@@ -147,7 +147,8 @@ class Engine:
 
     async def _warm(self, session_id: str, chat: Chat, owner: Owner) -> None:
         try:
-            generation = await self.submit(chat, SamplingParams(temperature=0, max_tokens=1), owner=owner, session_id=session_id)
+            params = SamplingParams(temperature=0, max_tokens=1)
+            generation = await self.submit(chat, params, owner=owner, session_id=session_id)
         except (Refusal, EngineStopped) as refusal:
             log.debug("not warmed: %s", refusal)
             return
@@ -178,7 +179,8 @@ class Engine:
             raise EngineStopped(self._ended or "the engine has not started")
         for token in params.stop_token_ids:
             if token >= self.runner.vocab_size:
-                raise InvalidField("stop_token_ids", f"{token} is not below {self.runner.vocab_size}, the size of the vocabulary")
+                size = self.runner.vocab_size
+                raise InvalidField("stop_token_ids", f"{token} is not below {size}, the size of the vocabulary")
         if owner.max_running is not None and owner.max_queued is not None:
             limit = owner.max_running + owner.max_queued
             if self._in_flight[owner.id] >= limit:
@@ -188,7 +190,7 @@ class Engine:
 
     def _refuse_hopeless(self, chat: Chat) -> None:
         """A text that cannot fit whatever it says is refused by its length, before anybody tokenises it."""
-        size = sum(len(text) for m in chat.messages for text in ((m.content,) if isinstance(m.content, str) else m.content))
+        size = sum(len(part) for message in chat.messages for part in message.parts)
         at_least = size // self.codec.longest_token
         if at_least > self.max_prompt:
             raise PromptTooLong(at_least, self.max_prompt)

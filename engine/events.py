@@ -17,7 +17,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds: waiting for a place, to the first token since submit, in all; and tokens per second while decoding."""
+    """Milliseconds since submit: to a place in the batch, to the first token, in all. Tokens per second while decoding."""
 
     queue_ms: float = 0.0
     ttft_ms: float = 0.0
@@ -51,7 +51,7 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text that is final: no half character, no beginning of a stop string. `token_ids` came in with it (may be empty)."""
+    """Text that is final: no half character, no beginning of a stop string. `token_ids` came with it (may be none)."""
 
     text: str
     token_ids: tuple[int, ...] = ()
@@ -77,7 +77,10 @@ Event = Queued | Started | Prefilled | Text | Finished
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """One look at the engine, consistent within itself. Blocks: `free` hold nothing, `cached` are evictable, `pinned` belong to idle sessions."""
+    """One look at the engine, consistent within itself.
+
+    Blocks: `free` hold nothing, `cached` can be evicted, `pinned` belong to idle sessions, `running` to sequences.
+    """
 
     state: str = "idle"  # idle | prefilling | decoding | stalled | dead
     steps: int = 0

@@ -1,7 +1,7 @@
-"""Generation: one answer as the event loop sees it, from its place in the queue to its end. It runs no model and holds no socket.
+"""Generation: one answer as the event loop sees it, from its place in the queue to its end. It holds no socket.
 
 Everything here happens on the event loop. What the engine's thread samples arrives as facts; text, stop strings and
-cancellation are decided here, and the token at which they fall is the last one that counts: ids, text and usage end there.
+cancellation are decided here, and the token at which they fall is the last that counts: ids, text and usage end there.
 """
 import asyncio
 import time
@@ -90,6 +90,8 @@ class Generation:
             case Ended(reason=reason, stop_id=stop_id, error=error):
                 self._emit_text(self._stream.finish(), ())
                 self._sampled += stop_id is not None
+                if self._stream.matched is not None:  # the last half character completed a stop string
+                    reason, stop_id = "stop", self._stream.matched
                 self._finish(reason, stop=stop_id, error=error)
 
     def place(self, place: int, eta_ms: float | None) -> None:
@@ -121,7 +123,9 @@ class Generation:
         self._events.append(event)
         self._woken.set()
 
-    def _finish(self, reason: str, *, stop: str | int | None = None, error: str | None = None, keep: int | None = None) -> None:
+    def _finish(
+        self, reason: str, *, stop: str | int | None = None, error: str | None = None, keep: int | None = None
+    ) -> None:
         self.finished = Finished(reason, self.usage, self.token_ids, self._timings(), stop, error)
         self._end(self, keep)
         self._emit(self.finished)

@@ -1,4 +1,4 @@
-"""open_engine: from a model's path to an Engine, the one place that puts the rooms of the engine together. It computes nothing itself."""
+"""open_engine: from a model's path to an Engine. It puts the engine's rooms together and computes nothing itself."""
 from .config import EngineConfig
 from .engine import Engine
 from .text.codec import Codec

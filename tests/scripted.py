@@ -1,7 +1,7 @@
-"""The real Engine with the real policy and a real (byte-level) tokenizer, over a runner that answers by a script instead of a network.
+"""The real Engine, policy and a (byte-level) tokenizer over a runner that answers by a script instead of a network.
 
-Everything above the runner is what people use; only the arithmetic is replaced, so tests are exact and take milliseconds.
-`python tests/scripted.py --data DIR --port N [--step-seconds S]` serves it, for the crash test and for work on the pages.
+Everything above the runner is what people use; only the arithmetic is replaced, so tests are exact and quick.
+`python tests/scripted.py --data DIR --port N [--step-seconds S]` serves it: for the crash test, and to work on the pages.
 """
 import re
 import threading

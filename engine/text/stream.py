@@ -1,4 +1,4 @@
-"""Crossing: the one place where the engine's thread and the event loop meet, in both directions. It carries facts and orders, it understands neither.
+"""Crossing: the one place where the engine's thread and the event loop meet. It carries facts and orders, and reads neither.
 
 Engine thread -> loop: `tell`, one `call_soon_threadsafe` a step for all streams together. While the loop has not taken
 the last delivery the next one joins it, so a busy loop is woken once, not once a step.
@@ -41,7 +41,10 @@ class Crossing(Generic[Fact, Order]):
         self._orders.put(order)
 
     def orders(self, timeout: float | None) -> list[Order]:
-        """From the engine's thread: everything ordered so far; if there is nothing it sleeps up to `timeout` seconds (None: until there is)."""
+        """From the engine's thread: everything ordered so far.
+
+        Where there is nothing it sleeps until there is, `timeout` seconds at most.
+        """
         taken: list[Order] = []
         try:
             taken.append(self._orders.get(timeout != 0, timeout))
