@@ -29,7 +29,7 @@ from .text.stream import Crossing
 
 log = logging.getLogger("hamdam.engine")
 PLACES_EVERY = 0.5  # seconds between two tellings of queue places
-NOTHING_FITS = 0.05  # seconds to sleep if nobody can advance: policy rules it out, and a busy loop is no answer if it errs
+NOTHING_FITS = 0.05  # seconds to sleep if nobody can advance: policy rules it out, but must not spin if it errs
 STALLED_AFTER = 30.0  # seconds without a finished step, while there is work
 
 

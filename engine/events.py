@@ -17,7 +17,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds since submit: to a place in the batch, to the first token, in all. Tokens per second while decoding."""
+    """Milliseconds since submit: to a place in the batch, to the first token, in all. `tps`: decoded tokens/s."""
 
     queue_ms: float = 0.0
     ttft_ms: float = 0.0

@@ -1,12 +1,12 @@
-"""kill -9 at random moments under load, again and again: after each restart nothing that was acknowledged is missing. Not a load test.
+"""kill -9 at random moments under load, again and again: nothing that was acknowledged may be missing afterwards.
 
     python tests/crash.py --rounds N [--model] [--seed S]
 
-Each round starts the server on the same data folder (the scripted engine, or with --model the default model), lets several clients
-talk over the WebSocket, kills the server at a random moment, starts it again and asks over the API. It checks that
+Each round starts the server on the same data folder (the scripted engine, or with --model the default model), lets
+several clients talk over the WebSocket, kills the server at a random moment, starts it again and asks. It checks that
 * every message acknowledged by `conversation.item.added` is there, with the text that was sent;
 * every answer whose end event was received has that end's status, and the text that was streamed;
-* no answer is left in progress; those that were running are interrupted and hold a beginning of what was streamed or more;
+* no answer is left in progress; those that were running are interrupted and hold a part of what was streamed, or more;
 * an interrupted answer can be continued;
 * SQLite's integrity_check passes, parents exist and are in the same conversation, and every status is a known one.
 """
@@ -41,6 +41,17 @@ STATUS_OF_END = {
     "response.interrupted": "interrupted",
 }
 STATUSES = {"in_progress", *STATUS_OF_END.values()}
+BROKEN = {
+    "a parent in another conversation, or younger than its child": """
+        SELECT m.id FROM messages m JOIN messages p ON p.id = m.parent_id
+        WHERE p.conversation_id != m.conversation_id OR p.created_at > m.created_at""",
+    "a question without its answer's row": """
+        SELECT id FROM messages q WHERE role = 'user'
+        AND NOT EXISTS (SELECT 1 FROM messages a WHERE a.parent_id = q.id)""",
+    "a status that nothing has after a start": """
+        SELECT id FROM messages
+        WHERE status NOT IN ('completed', 'incomplete', 'cancelled', 'failed', 'interrupted')""",
+}
 
 
 @dataclass
@@ -63,11 +74,9 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = (
-            [sys.executable, "-m", "hamdam.server", "serve", "--data", str(self.data), "--port", str(self.port)]
-            if self.with_model
-            else [sys.executable, str(HERE / "scripted.py"), "--data", str(self.data), "--port", str(self.port), "--step-seconds", "0.002"]
-        )
+        scripted = [HERE / "scripted.py", "--step-seconds", "0.002"]
+        server = ["-m", "hamdam.server", "serve"] if self.with_model else scripted
+        command = [sys.executable, *server, "--data", self.data, "--port", str(self.port)]
         self.log = open(self.data.parent / "server.log", "ab")  # noqa: SIM115  (lives as long as the process)
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, cwd=HERE.parent)
         deadline = time.monotonic() + 120
@@ -86,19 +95,28 @@ class Server:
         self.log.close()
 
 
-async def client(url: str, key: str, seen: Acknowledged, chance: random.Random, conversation: str | None, with_model: bool) -> None:
+def socket_to(server: Server, key: str) -> connect:
+    url = server.url.replace("http", "ws", 1) + "/ws"
+    return connect(url, subprotocols=["hamdam.v1"], additional_headers={"Authorization": f"Bearer {key}"})
+
+
+def message(text: str) -> dict[str, object]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+async def client(server: Server, key: str, seen: Acknowledged, chance: random.Random) -> None:
     """Talks until the server is gone; notes what was acknowledged."""
-    runs: dict[str, str] = {}
+    conversation: str | None = None
     parent: str | None = None
     with contextlib.suppress(WebSocketException, OSError, asyncio.IncompleteReadError):
-        async with connect(url.replace("http", "ws", 1) + "/ws", subprotocols=["hamdam.v1"], additional_headers={"Authorization": f"Bearer {key}"}) as ws:
+        async with socket_to(server, key) as ws:
             while True:
-                text = f"count {chance.randrange(5, 200)}" if not with_model else f"Count to {chance.randrange(5, 50)}."
-                where = {"conversation_id": conversation, "parent_id": parent} if conversation and parent else {"conversation": {}}
+                text = f"count {chance.randrange(5, 200)}"
+                where = {"conversation_id": conversation, "parent_id": parent} if parent else {"conversation": {}}
                 client_id = uuid.uuid4().hex
                 await ws.send(json.dumps({
-                    "type": "response.create", "client_id": client_id, "sampling": {"temperature": 0, "max_tokens": 120},
-                    "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}], **where,
+                    "type": "response.create", "client_id": client_id, "input": [message(text)],
+                    "sampling": {"temperature": 0, "max_tokens": 120}, **where,
                 }))
                 running = None
                 stop_after = chance.randrange(1, 400) if chance.random() < 0.2 else None
@@ -116,7 +134,6 @@ async def client(url: str, key: str, seen: Acknowledged, chance: random.Random, 
                     elif kind == "response.created" and event.get("client_id") == client_id:
                         running = event["response_id"]
                     elif kind == "response.output_text.delta":
-                        runs[event["response_id"]] = event["item_id"]
                         seen.streamed[event["item_id"]] = seen.streamed.get(event["item_id"], "") + event["delta"]
                         if stop_after and event["sequence_number"] >= stop_after:
                             await ws.send(json.dumps({"type": "response.cancel", "response_id": running}))
@@ -130,7 +147,8 @@ async def client(url: str, key: str, seen: Acknowledged, chance: random.Random, 
 
 
 async def load_until_killed(server: Server, key: str, chance: random.Random, seen: Acknowledged, clients: int) -> None:
-    tasks = [asyncio.create_task(client(server.url, key, seen, random.Random(chance.random()), None, server.with_model)) for _ in range(clients)]
+    talks = [client(server, key, seen, random.Random(chance.random())) for _ in range(clients)]
+    tasks = [asyncio.create_task(talk) for talk in talks]
     await asyncio.sleep(chance.uniform(0.0, 6.0 if server.with_model else 1.5))
     server.kill()
     await asyncio.wait_for(asyncio.gather(*tasks), 30)
@@ -156,29 +174,28 @@ def check(server: Server, key: str, seen: Acknowledged) -> list[str]:
         streamed = seen.streamed.get(message, "")
         if message in seen.ends:
             status, text = seen.ends[message]
-            assert (item["status"], item["text"]) == (status, text), f"{message}: {item['status']} {item['text']!r}, not {status} {text!r}"
+            kept = (item["status"], item["text"])
+            assert kept == (status, text), f"{message}: {kept}, not {(status, text)}"
         else:
             assert item["status"] in STATUSES - {"in_progress"}, f"{message} is still {item['status']}"
-            assert item["text"].startswith(streamed) or streamed.startswith(item["text"]), f"{message} holds another text than was streamed"
+            agree = item["text"].startswith(streamed) or streamed.startswith(item["text"])
+            assert agree, f"{message} holds another text than was streamed"
             if item["status"] == "interrupted":
                 interrupted.append(message)
     with contextlib.closing(sqlite3.connect(f"file:{server.data / 'hamdam.db'}?mode=ro", uri=True)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []
-        stray = "SELECT m.id FROM messages m JOIN messages p ON p.id = m.parent_id WHERE p.conversation_id != m.conversation_id OR p.created_at > m.created_at"
-        assert database.execute(stray).fetchall() == []
-        assert {status for (status,) in database.execute("SELECT DISTINCT status FROM messages")} <= STATUSES - {"in_progress"}
-        alone = "SELECT id FROM messages q WHERE role = 'user' AND NOT EXISTS (SELECT 1 FROM messages a WHERE a.parent_id = q.id)"
-        assert database.execute(alone).fetchall() == [], "a question without its answer's row"
+        for what, query in BROKEN.items():
+            assert database.execute(query).fetchall() == [], what
     return interrupted
 
 
-async def carry_on(server: Server, key: str, seen: Acknowledged, message: str) -> None:
+async def carry_on(server: Server, key: str, seen: Acknowledged, answer: str) -> None:
     """Continues an interrupted answer and waits for its end."""
-    async with connect(server.url.replace("http", "ws", 1) + "/ws", subprotocols=["hamdam.v1"], additional_headers={"Authorization": f"Bearer {key}"}) as ws:
+    async with socket_to(server, key) as ws:
         await ws.send(json.dumps({
-            "type": "response.create", "client_id": uuid.uuid4().hex, "conversation_id": seen.answers[message], "continue": message,
-            "sampling": {"temperature": 0, "max_tokens": 10},
+            "type": "response.create", "client_id": uuid.uuid4().hex, "conversation_id": seen.answers[answer],
+            "continue": answer, "sampling": {"temperature": 0, "max_tokens": 10},
         }))
         while True:
             event = json.loads(await asyncio.wait_for(ws.recv(), 60))
@@ -190,10 +207,14 @@ async def carry_on(server: Server, key: str, seen: Acknowledged, message: str) -
 
 def add_key(data: Path) -> str:
     """The first user and a service key, through the command."""
-    hamdam = [sys.executable, "-m", "hamdam.server"]
-    subprocess.run([*hamdam, "user", "add", "crash", "--admin", "--password-stdin", "--data", str(data)], input=b"a long enough passphrase\n", check=True, capture_output=True)
-    made = subprocess.run([*hamdam, "key", "add", "crash", "--service", "--data", str(data)], check=True, capture_output=True)
-    return made.stdout.decode().strip()
+
+    def hamdam(*words: str) -> str:
+        command = [sys.executable, "-m", "hamdam.server", *words, "--data", data]
+        given = "a long enough passphrase\n"
+        return subprocess.run(command, input=given, text=True, check=True, stdout=subprocess.PIPE).stdout
+
+    hamdam("user", "add", "crash", "--admin", "--password-stdin")
+    return hamdam("key", "add", "crash", "--service").strip()
 
 
 def free_port() -> int:
@@ -218,8 +239,8 @@ def rounds(count: int, *, with_model: bool, seed: int, clients: int = 6) -> dict
                 asyncio.run(load_until_killed(server, key, chance, seen, clients))
                 server.start()
                 interrupted = check(server, key, seen)
-                for message in interrupted[:2]:
-                    asyncio.run(carry_on(server, key, seen, message))
+                for answer in interrupted[:2]:
+                    asyncio.run(carry_on(server, key, seen, answer))
                     totals["continued"] += 1
                 totals["rounds"] += 1
                 totals["questions"] += len(seen.questions)

@@ -1,7 +1,7 @@
 """The real Engine, policy and a (byte-level) tokenizer over a runner that answers by a script instead of a network.
 
 Everything above the runner is what people use; only the arithmetic is replaced, so tests are exact and quick.
-`python tests/scripted.py --data DIR --port N [--step-seconds S]` serves it: for the crash test, and to work on the pages.
+`python tests/scripted.py --data DIR --port N [--step-seconds S]` serves it, for the crash test say.
 """
 import re
 import threading

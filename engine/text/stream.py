@@ -1,4 +1,4 @@
-"""Crossing: the one place where the engine's thread and the event loop meet. It carries facts and orders, and reads neither.
+"""Crossing: the one place where the engine's thread and the event loop meet. It carries, and reads nothing.
 
 Engine thread -> loop: `tell`, one `call_soon_threadsafe` a step for all streams together. While the loop has not taken
 the last delivery the next one joins it, so a busy loop is woken once, not once a step.

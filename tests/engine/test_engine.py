@@ -101,7 +101,7 @@ def test_the_second_turn_computes_only_what_is_new():
             before = engine.runner.computed
             talk = Chat((*question.messages, answer, ChatMessage("user", "say more")))
             usage = (await run(engine, talk, session_id="s"))[-1].usage
-            assert usage.cached_tokens == first[-1].usage.total_tokens - 1  # but for the end token, which nobody computed
+            assert usage.cached_tokens == first[-1].usage.total_tokens - 1  # the end token was not computed
             assert engine.runner.computed - before == usage.input_tokens - usage.cached_tokens + usage.output_tokens - 1
 
     asyncio.run(main())
