@@ -84,6 +84,7 @@ class Admission:
             batch.copies.append((found.source, fresh[0]))
         sequence.block_table = found.own + found.hits + fresh
         sequence.num_computed = found.computed
+        sequence.waits_on, sequence.passed_by = None, 0
         self._set_underway(sequence)
         self._queue.start(sequence)
         return True
@@ -136,7 +137,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`computed` tokens need no work: they are in `own` (its session's) and `hits` (the index's), a part in `source`."""
+    """`computed` tokens need no work: in `own` (its session's) and `hits` (the index's), and a part in `source`."""
 
     own: list[int]
     hits: list[int]

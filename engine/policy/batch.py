@@ -7,7 +7,7 @@ from .sequence import Sequence
 
 @dataclass(slots=True)
 class Row:
-    """Compute `sequence.ids[start:start + count]`. With `sample` the row reaches the end of the ids, so a token is drawn."""
+    """Compute `sequence.ids[start:start + count]`. With `sample` it reaches the end of the ids, so a token is drawn."""
 
     sequence: Sequence
     start: int
@@ -35,7 +35,10 @@ class Broken:
 
 
 class Runner(Protocol):
-    """What the step loop asks of the machine that computes. Lives on the engine's thread; never asked twice at a time."""
+    """What the step loop asks of what computes. Lives on the engine's thread; never asked twice at a time.
+
+    `num_blocks` are the usable ones, numbered from 0: what a runner needs for itself is not among them.
+    """
 
     num_blocks: int
     vocab_size: int

@@ -70,25 +70,21 @@ class FairQueue:
     def share(self, running: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
         """(sequence, tokens) of one step; `running` is oldest first and has fewer members than the budget.
 
-        Whoever needs one token gets it. Of the rest, half goes to the oldest prompt, so that none starves; the other
-        half to the least served owner's shortest first, so that a short one gets past a long one; the rest to the oldest.
+        Whoever needs one token gets it. Half of the rest is kept for the oldest prompt, so that none starves; the
+        other half goes by owner, least served first, and the shortest first, so that a short one gets past a long one.
+        What these leave is the oldest's, too.
         """
         shares = [(sequence, 1) for sequence in running if sequence.num_uncomputed == 1]
         prompts = [sequence for sequence in running if sequence.num_uncomputed > 1]
         if not prompts:
             return shares
-        left = budget - len(shares)
-        oldest = prompts[0]
-        first = min(oldest.num_uncomputed, (left + 1) // 2)
-        left -= first
-        others = sorted(prompts[1:], key=lambda s: (self._served[s.owner.id], s.num_uncomputed, s.id))
-        for sequence in others:
-            count = min(sequence.num_uncomputed, left)
-            if count:
+        oldest, left = prompts[0], budget - len(shares)
+        kept = min(oldest.num_uncomputed, (left + 1) // 2)
+        for sequence in sorted(prompts[1:], key=lambda s: (self._served[s.owner.id], s.num_uncomputed, s.id)):
+            if count := min(sequence.num_uncomputed, left - kept):
                 shares.append((sequence, count))
-            left -= count
-        shares.append((oldest, min(oldest.num_uncomputed, first + left)))
-        return shares
+                left -= count
+        return [*shares, (oldest, min(oldest.num_uncomputed, left))]
 
     def _is_present(self, owner: str) -> bool:
         return owner in self._waiting or owner in self._running

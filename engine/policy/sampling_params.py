@@ -1,4 +1,4 @@
-"""SamplingParams: what a client may ask of the sampler, checked on construction with the field named. No tensors here."""
+"""SamplingParams: what a client may ask of the sampler, checked on construction by field name. No tensors here."""
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -73,14 +73,14 @@ class SamplingParams:
             _integer("stop_token_ids", token, 0, 1 << 31)
 
     def choice(self, index: int) -> "SamplingParams":
-        """The parameters of the `index`-th of `n` answers: one answer, with a seed of its own that follows from the given one."""
+        """The parameters of the `index`-th of `n` answers: one answer, whose seed follows from the given one."""
         if self.seed is None or index == 0:
             return replace(self, n=1)
         return replace(self, n=1, seed=(self.seed + index * 0x9E3779B97F4A7C15) % (1 << 63))
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> "SamplingParams":
-        """From a client's object: unknown names are refused by name; None means the default; `stop` may be one string."""
+        """From a client's object: unknown names are refused; None means the default; `stop` may be one string."""
         known = {f.name for f in fields(cls)}
         for name in given:
             if name not in known:

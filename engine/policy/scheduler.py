@@ -127,10 +127,6 @@ class Scheduler:
         """The waiting sequences, next to be taken first: the place in the queue is the index plus one."""
         return [sequence.id for sequence in self._queue.in_turn()]
 
-    def place(self, sequence_id: int) -> int | None:
-        """Place in the queue, from 1; None for what does not wait."""
-        return next((place for place, waiting in enumerate(self.waiting_ids(), 1) if waiting == sequence_id), None)
-
     def stats(self, steps: int = 0) -> EngineStats:
         decoding = bool(self._running) and all(sequence.num_uncomputed == 1 for sequence in self._running)
         return EngineStats(
@@ -187,6 +183,8 @@ class Scheduler:
         self._preemptions += 1
 
     def _admit(self, batch: Batch) -> None:
+        if len(self._running) == self._max_running or not len(self._queue):
+            return
         for sequence in self._admission.admit(len(self._running), self._max_running, batch):
             sequence.status = Status.RUNNING
             insort(self._running, sequence, key=lambda running: running.id)
@@ -207,7 +205,7 @@ class Scheduler:
         return [Prefilled(sequence, sequence.num_computed, sequence.num_prompt)]
 
     def _draw(self, sequence: Sequence, token: int) -> list[Progress]:
-        """A stop id ends the answer and is no part of its ids: its KV is not computed, and a server keeps none of it."""
+        """A stop id ends the answer and is no part of its ids: its KV is not computed, and nobody keeps it."""
         self._sampled += 1
         self._queue.charge(sequence, 1)
         if token in sequence.stop_ids:

@@ -21,7 +21,7 @@ MAX_COLD = 1024
 class Session:
     """`ids` are exactly those whose KV is in `blocks`, so len(blocks) == ceil(len(ids) / BLOCK_SIZE).
 
-    `keys` names every block that its sequences published, on every branch, as long as it may still be found.
+    `keys` (in order) name every block that its sequences published, on every branch, while it may still be found.
     `holder` is the one sequence that may pin here; `guests` are others of the same conversation: they pin nothing.
     """
 
@@ -30,7 +30,7 @@ class Session:
     last_used: float
     ids: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
-    keys: set[bytes] = field(default_factory=set)
+    keys: dict[bytes, None] = field(default_factory=dict)
     holder: int | None = None  # sequence id
     guests: set[int] = field(default_factory=set)
     last: tuple[int, int] | None = None  # (sequence id, prompt tokens) of what ended here last
@@ -71,11 +71,14 @@ class Sessions:
             return
         self._cold.pop(session.id, None)
         self._of[sequence.id] = session
-        if session.holder is None:
-            session.holder = sequence.id
-            self._forget_last(session)
-        else:
+        if session.holder is not None:
             session.guests.add(sequence.id)
+            return
+        session.holder, session.last_used = sequence.id, now
+        self._forget_last(session)
+        if session.blocks:  # about to be used: the last to be taken
+            self._leave_idle(session)
+            self._enter_idle(session)
 
     def held_by(self, sequence: Sequence) -> Session | None:
         session = self._of.get(sequence.id)
@@ -104,7 +107,7 @@ class Sessions:
         self._pool.release(reserved)
         session = self._of.get(sequence.id)
         if session:
-            session.keys.update(link.key for link in sequence.links)
+            session.keys.update((link.key, None) for link in sequence.links)
         if session is None or session.holder != sequence.id:
             self._pool.release(blocks)
             return
@@ -220,7 +223,7 @@ class Sessions:
         """A session without blocks, and in which nothing runs, stays only as long as there is something to forget."""
         if session.blocks or session.holder is not None or session.guests or session.id not in self._all:
             return
-        session.keys = {key for key in session.keys if self._pool.is_published(key)}
+        session.keys = {key: None for key in session.keys if self._pool.is_published(key)}
         self._cold[session.id] = session
         if not session.keys:
             self._forget(session)

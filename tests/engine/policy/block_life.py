@@ -11,6 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.errors import PromptTooLong
@@ -296,7 +300,7 @@ class Life:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.world = World(
-            num_blocks=chance.choice((4, 8, 12, 24, 48)),
+            num_blocks=chance.choice((4, 8, 16, 32, 64)),
             owners=OWNERS,
             max_batch_tokens=chance.choice((1, 2, 8, 24, 64)),
             max_running=chance.choice((1, 3, 16)),
@@ -312,13 +316,19 @@ class Life:
         names, weights = list(deeds), list(deeds.values())
         while self.world.steps < steps:
             self.chance.choices(names, weights)[0]()
+        self.end()
+        return self.world
+
+    def end(self) -> None:
+        """Everybody gets done; when all that can be deleted is, nobody holds anything."""
         self.world.finish()
         for owner in OWNERS:
             self.world.disable(owner)
-        return self.world
+        assert len(self.world.scheduler.sessions) == 0
+        assert self.world.scheduler.pool.num_allocatable == self.world.scheduler.pool.num_blocks
 
     def send(self) -> None:
-        conversation = self._some_conversation(new=0.2)
+        conversation = self._some_conversation(new=0.4)
         self._ask(conversation, conversation.ids)
 
     def edit(self) -> None:
@@ -402,11 +412,60 @@ class Life:
         return True
 
 
+Chance = st.randoms(use_true_random=False)
+
+
+class LifeMachine(RuleBasedStateMachine):
+    """The same deeds, chosen by hypothesis, which looks for a short life that breaks a rule."""
+
+    life: Life
+
+    @initialize(chance=Chance)
+    def begin(self, chance: random.Random) -> None:
+        self.life = Life(chance)
+
+    @rule(chance=Chance, deed=st.sampled_from(("send", "edit", "regenerate", "call", "intrude")))
+    def ask(self, chance: random.Random, deed: str) -> None:
+        self._do(chance, deed)
+
+    @rule(chance=Chance, deed=st.sampled_from(("cancel", "cut", "delete", "disable", "pause", "break_one")))
+    def disturb(self, chance: random.Random, deed: str) -> None:
+        self._do(chance, deed)
+
+    @rule(chance=Chance, times=st.integers(1, 40))
+    def step(self, chance: random.Random, times: int) -> None:
+        for _ in range(times):
+            self._do(chance, "step")
+
+    def _do(self, chance: random.Random, deed: str) -> None:
+        self.life.chance = chance
+        getattr(self.life, deed)()
+
+    def teardown(self) -> None:
+        if hasattr(self, "life"):
+            self.life.end()
+
+
+def search(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        LifeMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=200, help="lives of up to 50 deeds that hypothesis chooses")
     args = parser.parse_args()
     began, total = time.monotonic(), Counter[str]()
     for seed in range(args.seed, args.seed + args.runs):
@@ -418,6 +477,10 @@ def main() -> None:
         total += world.counts + Counter(steps=world.steps, preemptions=world.scheduler.stats().preemptions)
     figures = ", ".join(f"{count:,} {what}" for what, count in sorted(total.items()))
     print(f"{args.runs} runs in {time.monotonic() - began:.0f} s: {figures}")
+    began = time.monotonic()
+    if args.examples:
+        search(args.examples, 50)
+    print(f"{args.examples} lives chosen by hypothesis in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":
