@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import platformdirs
+
 from hamdam.server.operations.pull import DEFAULT_MODEL, pull
 
 

@@ -2,11 +2,12 @@
 from typing import Any
 
 import pytest
+from tiny_models import CONFIG
+
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.folder_config import model_config
 from hamdam.engine.loading.json_object import JsonObject
 from hamdam.engine.models.config import ModelConfig
-from tiny_models import CONFIG
 
 LLAMA3 = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.loading.gguf import read_header

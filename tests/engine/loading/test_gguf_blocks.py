@@ -4,6 +4,7 @@ import struct
 import gguf
 import numpy as np
 import pytest
+
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.gguf_blocks import block_format
 

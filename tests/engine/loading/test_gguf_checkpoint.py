@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from tiny_models import CONFIG, random_tensors, write_gguf
+
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
-from tiny_models import CONFIG, random_tensors, write_gguf
 
 QWEN2 = CONFIG | {"model_type": "qwen2"}
 QWEN3 = CONFIG | {"model_type": "qwen3", "head_dim": 16}

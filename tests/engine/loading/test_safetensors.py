@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.safetensors import open_safetensors
-from safetensors.torch import save_file
 
 
 def entry(begin: int, end: int, shape: Any = (4,), dtype: Any = "F32") -> dict[str, Any]:

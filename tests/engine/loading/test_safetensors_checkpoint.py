@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from hamdam.engine.errors import ModelError
-from hamdam.engine.loading.checkpoint import open_checkpoint
 from safetensors.torch import save_file
 from tiny_models import CONFIG, Tensors, random_tensors, write_folder
+
+from hamdam.engine.errors import ModelError
+from hamdam.engine.loading.checkpoint import open_checkpoint
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 INDEX = "model.safetensors.index.json"
