@@ -136,7 +136,7 @@ def _cursor(row: Conversation) -> str:
 
 def _position(cursor: str) -> tuple[int, int, str]:
     pinned, updated_at, last_id = (*cursor.split(".", 2), "", "")[:3]
-    if pinned not in ("0", "1") or not updated_at.isdecimal() or len(updated_at) > 18:
+    if pinned not in ("0", "1") or not updated_at.isdecimal() or len(updated_at) > 18 or not last_id:
         raise ApiError("invalid_field", "This is not a cursor of this list.", param="cursor")
     return int(pinned), int(updated_at), last_id
 

@@ -18,7 +18,7 @@ def clean(text: str) -> str:
 
 
 def title_of(question: str) -> str:
-    """The beginning of a question: at most MAX_AUTO graphemes, at a word's end where there is one in the second half."""
+    """The beginning of a question: at most MAX_AUTO graphemes, to a word's end if one is in the second half."""
     text = clean(question[: MAX_AUTO * 40])
     clusters = graphemes(text)
     if len(clusters) <= MAX_AUTO and len(question) <= MAX_AUTO * 40:

@@ -1,0 +1,249 @@
+"""A whole server over the scripted engine, on a real socket of the loopback, for tests of what goes over the wire. Not a load test.
+
+    @in_world(limits={"replay_s": 0.0}, gate=True)
+    async def test_…(world: World) -> None:
+        key = await world.key("ana")
+        async with world.client(key) as ana: …
+
+Every frame that a client receives is checked against the protocol's types.
+"""
+import asyncio
+import contextlib
+import functools
+import inspect
+import itertools
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import uvicorn
+from scripted import scripted_engine
+from websockets.asyncio.client import ClientConnection, connect
+
+from hamdam.engine import EngineConfig
+from hamdam.server.app import create_app
+from hamdam.server.chat.protocol import AnyServerEvent
+from hamdam.server.people.accounts import add_user
+from hamdam.server.people.keys import create_key
+from hamdam.server.serving import server_config
+from hamdam.server.settings import Limits, Settings
+from hamdam.server.storage.database import Database
+
+ENDS = {"response.completed", "response.incomplete", "response.cancelled", "response.failed", "response.interrupted"}
+_frames = msgspec.json.Decoder(AnyServerEvent)
+_numbers = itertools.count(1)
+
+
+class World:
+    def __init__(self, app: Any, engine: Any, database: Database, port: int) -> None:
+        self.app, self.engine, self.runner, self.database, self.port = app, engine, engine.runner, database, port
+        self.house = app.state.house
+        self.turns = self.house.turns
+        self.users: dict[str, str] = {}  # name -> id
+
+    async def key(self, name: str, *, service: bool = False) -> str:
+        """A key of this person, who is made where there is none of the name yet."""
+        async with self.database.write() as sql:
+            if name not in self.users:
+                self.users[name] = (await add_user(sql, name, "no password", role="member")).id
+            return (await create_key(sql, self.users[name], service=service))[1]
+
+    @contextlib.asynccontextmanager
+    async def client(self, key: str, **options: Any) -> AsyncIterator["Client"]:
+        headers = {"Authorization": f"Bearer {key}"}
+        url = f"ws://127.0.0.1:{self.port}/ws"
+        given = {"subprotocols": ["hamdam.v1"], "additional_headers": headers, "max_size": 1 << 24} | options
+        async with connect(url, **given) as connection:
+            client = Client(connection)
+            client.hello = await client.receive()
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def http(self, key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=30) as client:
+            yield client
+
+    def pass_steps(self, count: int) -> None:
+        """With `gate`: let the engine take this many steps more."""
+        self.runner.gate.release(count)
+
+    def open_gate(self) -> None:
+        gate, self.runner.gate = self.runner.gate, None
+        gate.release(1_000)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Waits for what other tasks and the engine's thread do; no time is measured."""
+        for _ in range(5_000):
+            if condition():
+                return
+            await asyncio.sleep(0.002)
+        raise AssertionError("it never came true")
+
+
+class Client:
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.hello: dict[str, Any] = {}
+
+    async def send(self, **event: Any) -> None:
+        await self.connection.send(json.dumps(event))
+
+    async def receive(self) -> dict[str, Any]:
+        frame = await asyncio.wait_for(self.connection.recv(), 30)
+        event: dict[str, Any] = json.loads(frame)
+        assert msgspec.to_builtins(_frames.decode(frame)) == event, "a field that the protocol does not have"
+        return event
+
+    async def until(self, *types: str, **fields: Any) -> dict[str, Any]:
+        """The next event of one of these types (and with these fields); what comes before is left out."""
+        while True:
+            event = await self.receive()
+            if event["type"] in types and fields.items() <= event.items():
+                return event
+
+    async def closed(self) -> int:
+        """The code the server closes with."""
+        with contextlib.suppress(Exception):
+            while True:
+                await asyncio.wait_for(self.connection.recv(), 30)
+        assert self.connection.close_code is not None
+        return self.connection.close_code
+
+    async def refused(self, **event: Any) -> dict[str, Any]:
+        """The error that this event is answered with."""
+        event_id = f"e{next(_numbers)}"
+        await self.send(**event, event_id=event_id)
+        while True:
+            error = (await self.until("error"))["error"]
+            if error.get("event_id") == event_id:
+                return error
+
+    async def start(self, text: str | None = None, **fields: Any) -> "Run":
+        """Ask, and read to `response.created`. Without a place it is a new conversation."""
+        client_id = fields.pop("client_id", None) or f"c{next(_numbers)}"
+        if "conversation_id" not in fields and "continue" not in fields:
+            fields.setdefault("conversation", {})
+        if text is not None:
+            content = [{"type": "input_text", "text": text}]
+            fields["input"] = [{"type": "message", "role": "user", "content": content}]
+        await self.send(type="response.create", event_id=client_id, client_id=client_id, **fields)
+        run = Run(self)
+        while True:
+            event = await self.receive()
+            run.before.append(event)
+            if event["type"] == "error" and event["error"].get("event_id") == client_id:
+                raise AssertionError(event["error"])
+            if event["type"] == "response.created" and event.get("client_id") == client_id:
+                run.take(event)
+                return run
+
+    async def ask(self, text: str | None = None, **fields: Any) -> "Run":
+        return await (await self.start(text, **fields)).finish()
+
+    async def subscribe(self, run: "Run", *, seen: int | None = None) -> dict[str, Any]:
+        after = {} if seen is None else {"after": {"response_id": run.id, "sequence_number": seen}}
+        await self.send(type="conversation.subscribe", conversation_id=run.conversation, **after)
+        return await self.until("conversation.subscribed")
+
+
+class Run:
+    """What a client sees of one response, by the protocol's client rule."""
+
+    def __init__(self, client: Client, *, seen: int = 0, text: str = "") -> None:
+        self.client, self.seen, self.text = client, seen, text
+        self.id = self.conversation = self.item = ""
+        self.before: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.end: dict[str, Any] | None = None
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        self.id, self.conversation = event["response_id"], event["conversation_id"]
+        self.item = event.get("item_id", self.item)
+        last = event.get("sequence_number")
+        if event["type"] == "response.snapshot":
+            self.text, self.seen = event["text"], last
+        elif last is not None:
+            assert event.get("from_seq", last) == self.seen + 1, f"a gap or a repeat: {event} after {self.seen}"
+            self.seen = last
+        if event["type"] == "response.output_text.delta":
+            self.text += event["delta"]
+        if event["type"] in ENDS:
+            self.end = event
+
+    async def more(self) -> dict[str, Any]:
+        """The next event of this run."""
+        while True:
+            event = await self.client.receive()
+            if event.get("response_id") == self.id:
+                self.take(event)
+                return event
+
+    async def finish(self) -> "Run":
+        while self.end is None:
+            await self.more()
+        return self
+
+    async def follow(self, response_id: str) -> "Run":
+        """The run as a client that just subscribed to it sees it, to its end."""
+        self.id = response_id
+        return await self.finish()
+
+
+@contextlib.asynccontextmanager
+async def running(data: Path, *, limits: dict[str, Any] | None = None, gate: bool = False, **engine: Any) -> AsyncIterator[World]:
+    settings = Settings(data=data, port=0, limits=replace(Limits(), **(limits or {})))
+    database = await Database.open(data / "hamdam.db")
+    scripted = scripted_engine(**engine)
+    if gate:
+        scripted.runner.gate = threading.Semaphore(0)
+    try:
+        app = create_app(settings, scripted, database)
+        server = uvicorn.Server(server_config(app, settings.limits))
+        server.capture_signals = contextlib.nullcontext
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.005)
+            if serving.done():
+                serving.result()
+        world = World(app, scripted, database, server.servers[0].sockets[0].getsockname()[1])
+        try:
+            yield world
+        finally:
+            if scripted.runner.gate:
+                world.open_gate()
+            await world.turns.close()
+            server.should_exit = True
+            await serving
+    finally:
+        await database.close()
+
+
+def in_world(**options: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Gives an async test a running World as `world`; its other arguments are pytest's."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(tmp_path: Path, **given: Any) -> None:
+            async def scene() -> None:
+                async with running(tmp_path, **options) as world:
+                    await test(world, **given)
+
+            asyncio.run(scene())
+
+        others = [p for name, p in inspect.signature(test).parameters.items() if name != "world"]
+        place = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        run.__signature__ = inspect.Signature([place, *others])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def small_engine(**knobs: Any) -> EngineConfig:
+    return EngineConfig(model=Path("scripted"), **knobs)
