@@ -17,19 +17,16 @@ export function furnish(nodes: Iterable<Node>): void {
 
 function furnishOne(figure: HTMLElement): void {
   const code = figure.querySelector("code");
-  if (!code || figure.querySelector("figcaption")) return;
+  const caption = figure.querySelector("figcaption");
+  if (!code || !caption || caption.querySelector("button")) return;
   const language = figure.dataset["language"] ?? "";
   const text = code.textContent ?? "";
-  const caption = document.createElement("figcaption");
-  const name = document.createElement("span");
-  name.textContent = language || t("code.plain");
   const wrap = button("wrap", t("code.wrap"));
   wrap.setAttribute("aria-pressed", "false");
   wrap.addEventListener("click", () => wrap.setAttribute("aria-pressed", String(figure.classList.toggle("wrapped"))));
   const copying = button("copy", t("code.copy"));
   copying.addEventListener("click", () => void copied(copying, text));
-  caption.append(name, wrap, copying);
-  figure.prepend(caption);
+  caption.append(wrap, copying);
   if (language && text.length <= LONGEST) void colour(code, text, language);
 }
 

@@ -29,7 +29,8 @@ export const percent = (share: number): string => number(share, { style: "percen
 export function duration(ms: number): string {
   const seconds = ms / 1000;
   if (seconds >= 90) return t("time.minutes", { n: number(Math.round(seconds / 60)) });
-  return t("time.seconds", { n: number(seconds, { maximumFractionDigits: seconds < 10 ? 1 : 0 }) });
+  const digits = seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0;
+  return t("time.seconds", { n: number(seconds, { maximumFractionDigits: digits }) });
 }
 
 export const month = (date: Date): string => new Intl.DateTimeFormat(language, { month: "long", year: "numeric" }).format(date);

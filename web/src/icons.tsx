@@ -25,7 +25,7 @@ export type IconName = keyof typeof PATHS;
 
 export function Icon({ name }: { name: IconName }) {
   return (
-    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+    <svg class={`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true">
       <path d={PATHS[name]} />
     </svg>
   );
@@ -35,7 +35,7 @@ export function Icon({ name }: { name: IconName }) {
 export function icon(name: IconName): SVGSVGElement {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("class", "icon");
+  svg.setAttribute("class", `icon icon-${name}`);
   svg.setAttribute("viewBox", "0 0 24 24");
   svg.setAttribute("aria-hidden", "true");
   const path = document.createElementNS(space, "path");

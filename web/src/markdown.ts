@@ -9,12 +9,14 @@ export type Block = Token;
 
 const purify = DOMPurify(window);
 
+const NO_ADDRESSES = ["rel", "target", "dir", "start", "align", "tabindex", "data-language"];
 const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
   ALLOWED_TAGS: [
-    "p", "br", "strong", "em", "del", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "hr", "a", "code", "pre", "figure",
-    "table", "thead", "tbody", "tr", "th", "td", "div", "span",
+    "p", "br", "strong", "em", "del", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "hr", "a", "code", "pre",
+    "figure", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "div", "span",
   ],
-  ALLOWED_ATTR: ["href", "rel", "target", "class", "dir", "start", "align", "tabindex", "data-language"],
+  ALLOWED_ATTR: ["href", "class", ...NO_ADDRESSES],
+  ADD_URI_SAFE_ATTR: NO_ADDRESSES, // all others must hold an address that the next line allows
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
@@ -48,7 +50,8 @@ const markdown = new Marked({
     },
     code({ text, lang }) {
       const language = /^[\w+#.-]{1,32}/.exec(lang ?? "")?.[0] ?? "";
-      return `<figure class="code" dir="ltr" data-language="${escape(language)}"><pre tabindex="0"><code>${escape(text)}</code></pre></figure>\n`;
+      const caption = `<figcaption><span>${escape(language)}</span></figcaption>`; // code.ts puts its buttons there
+      return `<figure class="code" dir="ltr" data-language="${escape(language)}">${caption}<pre tabindex="0"><code>${escape(text)}</code></pre></figure>\n`;
     },
     codespan: ({ text }) => `<code dir="ltr">${escape(text)}</code>`,
     link({ href, tokens, text }) {

@@ -2,6 +2,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { byDate } from "./dates.ts";
+import { directionOf } from "./direction.ts";
 import { forgetAllDrafts } from "./drafts.ts";
 import { Icon } from "./icons.tsx";
 import { t } from "./i18n.ts";
@@ -65,7 +66,7 @@ function Row({ conversation: { id, title } }: { conversation: Conversation }) {
   return (
     <li class="row">
       <a href={`/c/${id}`} aria-current={current ? "page" : undefined} onClick={open}>
-        <bdi>{name}</bdi>
+        <bdi dir={directionOf(name)}>{name}</bdi>
         {state.writing.value.has(id) && <span class="writing" role="img" aria-label={t("sidebar.writing")} />}
       </a>
       <Menu label={t("sidebar.menu", { title: name })} trigger={<Icon name="more" />}>

@@ -1,0 +1,71 @@
+"""The sources of the pages: they pass their own checks, make HTML in one place only, and have words for everything they say."""
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+SOURCES = sorted((WEB / "src").glob("*.ts*"))
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in [*SOURCES, *sorted((WEB / "templates").glob("*.html"))]}
+WORDS: dict[str, str] = json.loads((WEB / "locales/en.json").read_text(encoding="utf-8"))
+
+
+def npm(*arguments: str) -> None:
+    done = subprocess.run([shutil.which("npm") or "npm", *arguments], cwd=WEB, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def test_the_scripts_pass_their_tests() -> None:
+    npm("test", "--silent")
+
+
+def test_the_scripts_pass_the_type_checker() -> None:
+    npm("run", "--silent", "check")
+
+
+def test_only_the_markdown_renderer_makes_html() -> None:
+    banned = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|DOMParser|createContextualFragment")
+    assert [name for name, text in TEXTS.items() if banned.search(text)] == []
+    assert [name for name, text in TEXTS.items() if "dompurify" in text] == ["markdown.ts"]
+
+
+def test_templates_have_no_inline_script_or_style() -> None:
+    for name, text in TEXTS.items():
+        if name.endswith(".html"):
+            assert not re.search(r"<script(?![^>]*(src=|application/json))|<style|\sstyle=|\son\w+=|\|\s*safe", text), name
+
+
+def test_a_file_is_one_noun_and_says_so() -> None:
+    for path in SOURCES:
+        text = TEXTS[path.name]
+        assert text.startswith("// "), path.name
+        assert text.count("\n") < 350, path.name
+
+
+def test_there_are_words_for_everything_that_is_said_and_no_others() -> None:
+    said = set()
+    for text in TEXTS.values():
+        said |= set(re.findall(r'"([a-zA-Z]+\.[a-zA-Z]+)"', text)) & set(WORDS)
+        said |= {match for match in re.findall(r'\bt\(\s*"([\w.]+)"', text)}
+        for prefix in re.findall(r"`(\w+\.)\$\{", text):
+            said |= {key for key in WORDS if key.startswith(prefix)}
+    server = "".join(path.read_text(encoding="utf-8") for path in (WEB.parent / "server").glob("*.py"))
+    said |= set(re.findall(r'"([a-zA-Z]+\.[a-zA-Z]+)"', server)) & set(WORDS)
+    assert said - set(WORDS) == set()
+    assert set(WORDS) - said == set()
+
+
+@pytest.mark.parametrize("path", sorted((WEB / "locales").glob("*.json")), ids=lambda path: path.stem)
+def test_a_locale_has_the_keys_and_the_places_of_the_english_one(path: Path) -> None:
+    words = json.loads(path.read_text(encoding="utf-8"))
+    places = re.compile(r"\{(\w+)\}")
+    assert set(words) <= set(WORDS)
+    for key, text in words.items():
+        assert sorted(places.findall(text)) == sorted(places.findall(WORDS[key])), key
+
+
+def test_the_lock_file_says_no_download_address() -> None:
+    assert '"resolved"' not in (WEB / "package-lock.json").read_text(encoding="utf-8")
