@@ -10,16 +10,15 @@ from ..chat import ROLES, ChatMessage
 from ..errors import InvalidField, ModelError
 from .template_sandbox import MAX_STEPS, Program
 
-_PROBES = {"system": "Qsystemq", "user": "Quserq", "assistant": "Qassistantq"}
+_PROBES = {"system": ("Qsystem", "qsystemQ"), "user": ("Quser", "quserQ"), "assistant": ("Qmodel", "qmodelQ")}
 _PROBE_STEPS = 20_000  # enough for three messages; a hostile template does not hold up the start
 _PROBE_TIME = datetime(2000, 1, 1)
-_Probe = tuple[str, bool]  # a role, and whether its text is given as a list of parts
 
 
 class ChatTemplate:
     """A model's Jinja template, and what it takes: found out by trying, since no template says so.
 
-    Whether it knows a system role; and for each role whether it takes a text, a list of parts, or both.
+    Whether it knows a system role; and for each role whether it takes a text, or a list of parts and nothing else.
     Variables a template sees: messages, add_generation_prompt, bos_token, eos_token, tools and documents (none yet),
     raise_exception and strftime_now. Nothing else, and nothing of a client's.
     """
@@ -30,12 +29,10 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise ModelError(f"the model's chat template is not usable: {str(error)[:200]}") from error
         self._tokens = {"bos_token": bos_text, "eos_token": eos_text}
-        self._as_text: dict[str, bool] = {}
-        self._as_parts: dict[str, bool] = {}
-        self._try("user")
-        user = ("user", self._as_parts["user"] and not self._as_text["user"])
-        self._try("assistant", before=(user,), after=(user,))
-        self._try("system", after=(user,))
+        self._only_parts: set[str] = set()
+        self._learn("user", "user")
+        self._learn("assistant", "user", "assistant", "user")
+        self._system = self._learn("system", "system", "user")
 
     def arrange(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         """The same conversation in the roles this template has.
@@ -51,7 +48,7 @@ class ChatTemplate:
         order = "\n\n".join(text for text in orders if text.strip())
         if not order:
             return turns
-        if self._as_text["system"] or self._as_parts["system"]:
+        if self._system:
             return [ChatMessage("system", order), *turns]
         if turns and turns[0].role == "user":
             return [replace(turns[0], content=f"{order}\n\n{text_of(turns[0])}"), *turns[1:]]
@@ -65,11 +62,9 @@ class ChatTemplate:
 
     def _content(self, message: ChatMessage) -> str | list[dict[str, str]]:
         role = message.role if message.role in _PROBES else "user"
-        parts = isinstance(message.content, tuple) and self._as_parts[role]
-        if parts or (self._as_parts[role] and not self._as_text[role]):
-            texts = message.content if isinstance(message.content, tuple) else (message.content,)
-            return [_part(text) for text in texts]
-        return text_of(message)
+        if role not in self._only_parts:
+            return text_of(message)
+        return [_part(text) for text in (message.content if isinstance(message.content, tuple) else (message.content,))]
 
     def _run(self, messages: list[dict[str, Any]], now: datetime, *, limit: int, steps: int) -> str:
         variables: dict[str, Any] = {
@@ -85,16 +80,24 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise InvalidField("messages", f"the model's chat template refuses them: {str(error)[:200]}") from error
 
-    def _try(self, role: str, *, before: tuple[_Probe, ...] = (), after: tuple[_Probe, ...] = ()) -> None:
-        """Notes whether a small conversation comes out with all its texts, this role's being a text, or a list."""
-        for known, parts in ((self._as_text, False), (self._as_parts, True)):
-            turns = (*before, (role, parts), *after)
-            given = [{"role": r, "content": [_part(_PROBES[r])] if p else _PROBES[r]} for r, p in turns]
-            try:
-                text = self._run(given, _PROBE_TIME, limit=100_000, steps=_PROBE_STEPS)
-                known[role] = all(text.count(_PROBES[r]) == sum(r == other for other, _ in turns) for r, _ in turns)
-            except InvalidField:
-                known[role] = False
+    def _learn(self, role: str, *conversation: str) -> bool:
+        """Whether a small conversation of these roles comes out; notes if this role's text must be a list for that."""
+        if self._comes_out(conversation):
+            return True
+        self._only_parts.add(role)
+        if self._comes_out(conversation):
+            return True
+        self._only_parts.remove(role)
+        return False
+
+    def _comes_out(self, roles: Sequence[str]) -> bool:
+        messages = [ChatMessage(role, _PROBES[role]) for role in roles]
+        given = [{"role": m.role, "content": self._content(m)} for m in messages]
+        try:
+            prompt = self._run(given, _PROBE_TIME, limit=100_000, steps=_PROBE_STEPS)
+        except InvalidField:
+            return False
+        return all(prompt.count(text) == roles.count(role) for role in roles for text in _PROBES[role])
 
 
 def text_of(message: ChatMessage) -> str:

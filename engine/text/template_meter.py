@@ -10,7 +10,7 @@ import jinja2
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Undefined
 
-MAX_SECONDS = 4.0  # of CPU time; steps end a render long before on any usual machine
+MAX_SECONDS = 2.0  # of CPU time; steps end a render long before on any usual machine
 MAX_BITS = 256  # of a number
 STEP_CHARS = 1024  # handling that much text counts as one step more
 
@@ -65,8 +65,12 @@ class Meter:
             self.size(len(value))
         return value
 
-    def tree(self, value: Any) -> Any:
-        """A list or mapping, counted as if written out in full."""
+    def weighed(self, value: Any) -> Any:
+        """The same, about to be walked through (compared, hashed, written as JSON): counted as if written out in full,
+        since lists that hold each other twice over make a tree that grows with 2 to the power of its depth."""
+        if not isinstance(value, list | tuple | Mapping):
+            self.step(1 + len(value) // STEP_CHARS if isinstance(value, str) else 1)
+            return value
         count, chars, todo = 0, 0, [value]
         while todo:
             item = todo.pop()
@@ -76,14 +80,15 @@ class Meter:
             if count > self.limit // 8 or chars > self.limit:
                 raise TemplateLimit("the template makes too long a list")
             todo.extend(children)
-        self.step(1 + count // 16)
+        self.step(1 + count // 16 + chars // STEP_CHARS)
         return value
 
     def checked(self, value: Any) -> Any:
-        if isinstance(value, str):
+        """The same, just made: no longer than may be. Tuples are hashed without a word, so they are weighed at once."""
+        if isinstance(value, tuple):
+            self.weighed(value)
+        elif isinstance(value, str | list | Mapping):
             self.size(len(value))
-        elif isinstance(value, list | tuple | Mapping):
-            self.tree(value)
         return value
 
 
@@ -157,7 +162,7 @@ def tojson(
     """Unlike Jinja's own, for prompts and not for pages: nothing is escaped for HTML, no letter for ASCII's sake."""
     if indent is not None and indent > 16:
         raise TemplateLimit("the template indents too far")
-    meter.tree(value)
+    meter.weighed(value)
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
     meter.size(len(text))
     return text

@@ -4,8 +4,8 @@ A template comes with the model, so it is input (security.md 17). Jinja's own sa
 bounds neither time nor memory, and a thread cannot be stopped from outside. Therefore nothing here can be long:
 
 * every loop turn, call, filter and piece of output passes a meter that counts steps (and looks at the CPU clock);
-* whatever makes a value bigger (operators, `~`, filters, methods, literals of lists) is refused beyond a size, before
-  it is made where that can be foreseen; lists within lists count as if written out, so that none explodes later;
+* whatever makes a value bigger (operators, `~`, filters, methods) is refused beyond a size, before it is made where
+  that can be foreseen; lists in lists are counted as if written out before anything walks through them;
 * statements, filters and methods are those listed below. As every size is small, so is the time between two looks.
 """
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from .template_meter import (
 )
 
 MAX_SOURCE = 1 << 18  # characters of a template
-MAX_STEPS = 500_000
+MAX_STEPS = 2_000_000  # known templates look back over all messages for each; 1,500 messages are still half of it
 
 _STATEMENTS = (
     *(nodes.Output, nodes.For, nodes.If, nodes.Assign, nodes.AssignBlock, nodes.Macro, nodes.CallBlock),
@@ -46,6 +46,7 @@ _METHODS = {
 }
 _FILTERS = """abs capitalize count d default dictsort first float int items last length list lower map max min reject
     rejectattr reverse select selectattr sort title trim unique upper"""
+_COMPARING = "dictsort max min reject rejectattr select selectattr sort unique"
 
 
 class _Context(runtime.Context):
@@ -81,21 +82,32 @@ class _Rewrite(visitor.NodeTransformer):
         self.generic_visit(node)
         return _filter(node, "_checked") if isinstance(node.arg, nodes.Slice) else node
 
-    def visit_List(self, node: nodes.List) -> nodes.Node:
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        return _filter(node, "_tree")
+        node.expr = _weighed(node.expr)
+        for operand in node.ops:
+            operand.expr = _weighed(operand.expr)
+        return node
 
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
+    def visit_Test(self, node: nodes.Test) -> nodes.Node:
         self.generic_visit(node)
-        return _filter(node, "_tree")
+        if node.args:  # a comparison by another name
+            node.node = _weighed(node.node)
+            node.args = [_weighed(argument) for argument in node.args]
+        return node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
         self.generic_visit(node)
-        return _filter(node, "_tree") if node.ctx == "load" else node
+        return _filter(node, "_checked") if node.ctx == "load" else node
 
 
 def _filter(node: nodes.Node, name: str) -> nodes.Filter:
+    """The expression put through one of our own filters, as if its author had written that."""
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def _weighed(node: nodes.Expr) -> nodes.Expr:
+    return node if isinstance(node, nodes.Const) else _filter(node, "_weighed")
 
 
 class _Generation(ext.Extension):
@@ -156,6 +168,8 @@ class _Environment(sandbox.ImmutableSandboxedEnvironment):
             if "split" in name:
                 separator = args[0] if args else kwargs.get("sep")
                 meter.step(owner.count(separator) if isinstance(separator, str) and separator else len(owner) // 16)
+        if isinstance(owner, list | tuple):
+            meter.weighed([owner, *args])
         meter.step()
         return meter.checked(super().call(__context, __obj, *args, **kwargs))
 
@@ -180,6 +194,8 @@ def _metered(plain: jinja2.Environment, name: str) -> Callable[..., Any]:
     @jinja2.pass_context
     def run(context: _Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         value = context.meter.settled(value)
+        if name in _COMPARING.split():
+            context.meter.weighed([value, *args])
         return context.meter.checked(plain.call_filter(name, value, args, kwargs, context))
 
     return run
@@ -200,7 +216,7 @@ _OWN_FILTERS: dict[str, Callable[..., Any]] = {
     "_write": lambda meter, value: meter.write(text_of(value)),
     "_concat": lambda meter, values: join(meter, "", values),
     "_checked": lambda meter, value: meter.checked(value),
-    "_tree": lambda meter, value: meter.tree(value),
+    "_weighed": lambda meter, value: meter.weighed(value),
     "string": lambda meter, value: text_of(value),
     "safe": lambda meter, value: text_of(value),
     "replace": replace,
