@@ -29,7 +29,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +74,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        scripted = [HERE / "scripted.py", "--step-seconds", "0.002"]
+        scripted = [HERE / "scripted.py", "--step-seconds", "0.001"]
         server = ["-m", "hamdam.server", "serve"] if self.with_model else scripted
         command = [sys.executable, *server, "--data", self.data, "--port", str(self.port)]
         self.log = open(self.data.parent / "server.log", "ab")  # noqa: SIM115  (lives as long as the process)
@@ -104,51 +104,64 @@ def message(text: str) -> dict[str, object]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
-async def client(server: Server, key: str, seen: Acknowledged, chance: random.Random) -> None:
-    """Talks until the server is gone; notes what was acknowledged."""
-    conversation: str | None = None
-    parent: str | None = None
-    with contextlib.suppress(WebSocketException, OSError, asyncio.IncompleteReadError):
-        async with socket_to(server, key) as ws:
-            while True:
-                text = f"count {chance.randrange(5, 200)}"
-                where = {"conversation_id": conversation, "parent_id": parent} if parent else {"conversation": {}}
-                client_id = uuid.uuid4().hex
-                await ws.send(json.dumps({
-                    "type": "response.create", "client_id": client_id, "input": [message(text)],
-                    "sampling": {"temperature": 0, "max_tokens": 120}, **where,
-                }))
-                running = None
-                stop_after = chance.randrange(1, 400) if chance.random() < 0.2 else None
+class Talk:
+    """One client: asks, reads to the end, asks again, until the server is gone; notes what was acknowledged to it."""
+
+    def __init__(self, server: Server, key: str, seen: Acknowledged, chance: random.Random) -> None:
+        self.server, self.key, self.seen, self.chance = server, key, seen, chance
+        self.conversation: str | None = None
+        self.question: str | None = None
+        self.answer: str | None = None
+
+    async def run(self) -> None:
+        with contextlib.suppress(WebSocketException, OSError, asyncio.IncompleteReadError):
+            async with socket_to(self.server, self.key) as ws:
                 while True:
-                    event = json.loads(await ws.recv())
-                    kind = event["type"]
-                    if kind == "conversation.item.added":
-                        item = event["item"]
-                        if item["role"] == "user" and item["text"] == text:
-                            conversation = event.get("conversation_id") or item.get("conversation_id")
-                            seen.questions[item["id"]] = (conversation, text)
-                        elif item["role"] == "assistant":
-                            seen.answers[item["id"]] = conversation
-                            parent = item["id"]
-                    elif kind == "response.created" and event.get("client_id") == client_id:
-                        running = event["response_id"]
-                    elif kind == "response.output_text.delta":
-                        seen.streamed[event["item_id"]] = seen.streamed.get(event["item_id"], "") + event["delta"]
-                        if stop_after and event["sequence_number"] >= stop_after:
-                            await ws.send(json.dumps({"type": "response.cancel", "response_id": running}))
-                            stop_after = None
-                    elif kind in STATUS_OF_END and event["response_id"] == running:
-                        assert parent
-                        seen.ends[parent] = (STATUS_OF_END[kind], seen.streamed.get(parent, ""))
-                        break
-                    elif kind == "error":
-                        raise SystemExit(f"refused: {event}")
+                    await self.turn(ws)
+
+    async def turn(self, ws: ClientConnection) -> None:
+        text, client_id = f"count {self.chance.randrange(5, 200)}", uuid.uuid4().hex
+        stop_after = self.chance.randrange(1, 400) if self.chance.random() < 0.2 else None
+        known = {"conversation_id": self.conversation, "parent_id": self.answer}
+        where = known if self.answer else {"conversation": {}}
+        await ws.send(json.dumps({
+            "type": "response.create", "event_id": client_id, "client_id": client_id, "input": [message(text)],
+            "sampling": {"temperature": 0, "max_tokens": 120}, **where,
+        }))
+        running = None
+        while True:
+            event = json.loads(await ws.recv())
+            kind = event["type"]
+            assert kind != "error", event
+            if kind == "conversation.item.added":  # those of the owner's other conversations come too
+                self.acknowledged(event["item"], mine=event.get("in_reply_to") == client_id, text=text)
+            elif kind == "response.created" and event["client_id"] == client_id:
+                running = event["response_id"]
+            elif running is None or event.get("response_id") != running:
+                continue
+            elif kind == "response.output_text.delta":
+                assert event["item_id"] == self.answer
+                self.seen.streamed[self.answer] = self.seen.streamed.get(self.answer, "") + event["delta"]
+                if stop_after and event["sequence_number"] >= stop_after:
+                    await ws.send(json.dumps({"type": "response.cancel", "response_id": running}))
+                    stop_after = None
+            elif kind in STATUS_OF_END:
+                self.seen.ends[self.answer] = (STATUS_OF_END[kind], self.seen.streamed.get(self.answer, ""))
+                return
+
+    def acknowledged(self, item: dict, *, mine: bool, text: str) -> None:
+        if mine and item["role"] == "user":
+            assert item["text"] == text
+            self.question, self.conversation = item["id"], item["conversation_id"]
+            self.seen.questions[item["id"]] = (item["conversation_id"], text)
+        elif item["role"] == "assistant" and item["parent_id"] == self.question:
+            self.answer = item["id"]
+            self.seen.answers[item["id"]] = item["conversation_id"]
 
 
 async def load_until_killed(server: Server, key: str, chance: random.Random, seen: Acknowledged, clients: int) -> None:
-    talks = [client(server, key, seen, random.Random(chance.random())) for _ in range(clients)]
-    tasks = [asyncio.create_task(talk) for talk in talks]
+    talks = [Talk(server, key, seen, random.Random(chance.random())) for _ in range(clients)]
+    tasks = [asyncio.create_task(talk.run()) for talk in talks]
     await asyncio.sleep(chance.uniform(0.0, 6.0 if server.with_model else 1.5))
     server.kill()
     await asyncio.wait_for(asyncio.gather(*tasks), 30)
