@@ -156,5 +156,7 @@ def _gguf_name(name: str) -> str:
 
 
 def _value_type(value: Any) -> gguf.GGUFValueType:
+    if type(value) is int and not 0 <= value < 2**32:
+        return gguf.GGUFValueType.INT64 if value < 0 else gguf.GGUFValueType.UINT64
     kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
     return kinds.get(type(value)) or gguf.GGUFValueType.get_type(value)

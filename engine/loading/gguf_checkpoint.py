@@ -12,7 +12,7 @@ from ..models.config import ARCHITECTURES, ModelConfig
 from .checkpoint import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_blocks import block_format
-from .gguf_tokenizer import build_tokenizer
+from .gguf_tokenizer import build_tokenizer, special_id
 from .tokenizer_files import check_vocabulary, end_of_turn, first_id
 from .weight_names import check_tensors, hugging_face_name
 
@@ -28,11 +28,11 @@ def open_gguf(path: Path) -> Checkpoint:
     check_tensors(path.name, config, {name: info.shape for name, info in names.items()})
     tokenizer = build_tokenizer(header)
     check_vocabulary(path.name, tokenizer, config.vocab_size)
-    bos, eos = header.find("tokenizer.ggml.bos_token_id", int), header.find("tokenizer.ggml.eos_token_id", int)
-    bos_text, eos_text = (_text_of(header, number) for number in (bos, eos))
+    bos, eos, eot, eom = (special_id(header, name) for name in ("bos", "eos", "eot", "eom"))
+    tokens = header.need_list("tokenizer.ggml.tokens", str)
+    bos_text, eos_text = ("" if number is None else tokens[number] for number in (bos, eos))
     template = header.find("tokenizer.chat_template", str)
-    ends = {eos, header.find("tokenizer.ggml.eot_token_id", int), header.find("tokenizer.ggml.eom_token_id", int)}
-    ends.add(end_of_turn(template, tokenizer, bos_text, eos_text))
+    ends = {eos, eot, eom, end_of_turn(template, tokenizer, bos_text, eos_text)}
     return Checkpoint(
         name=path.name.removesuffix(".gguf"),
         config=config,
@@ -156,15 +156,6 @@ def _read(file: BinaryIO, header: GGUFHeader, info: TensorInfo) -> torch.Tensor:
 def _fill(file: BinaryIO, header: GGUFHeader, room: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
     if file.readinto(room.data) != room.nbytes:  # type: ignore[attr-defined]
         raise ModelError(f"{header.path.name}: the file ended while it was read; was it changed?")
-
-
-def _text_of(header: GGUFHeader, number: int | None) -> str:
-    if number is None:
-        return ""
-    tokens = header.need_list("tokenizer.ggml.tokens", str)
-    if not 0 <= number < len(tokens):
-        raise ModelError(f"{header.path.name}: the special token {number} is not in the vocabulary")
-    return tokens[number]
 
 
 def _fingerprint(header: GGUFHeader) -> str:

@@ -42,7 +42,7 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     if model not in ("gpt2", "llama"):
         raise ModelError(f"{source}: tokenizers of the model {model!r} are not supported")
     tokens = header.need_list("tokenizer.ggml.tokens", str)
-    types = header.find_list("tokenizer.ggml.token_type", int) or [_NORMAL] * len(tokens)
+    types = header.need_list("tokenizer.ggml.token_type", int)
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(types) != len(tokens):
         raise ModelError(f"{source}: {len(tokens)} tokens, but {len(types)} token types")
@@ -60,10 +60,18 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]
     tokenizer.add_tokens(added)
-    bos = header.find("tokenizer.ggml.bos_token_id", int)
+    bos = special_id(header, "bos")
     if bos is not None and _begins_with_bos(header):
         tokenizer.post_processor = processors.TemplateProcessing("bos $A", "bos $A $B", [("bos", bos)])
     return tokenizer
+
+
+def special_id(header: GGUFHeader, name: str) -> int | None:
+    """The id that the file gives for bos, eos, eot or eom."""
+    number = header.find(f"tokenizer.ggml.{name}_token_id", int)
+    if number is not None and not 0 <= number < len(header.need_list("tokenizer.ggml.tokens", str)):
+        raise ModelError(f"{header.path.name}: {name}_token_id is {number}, which is not in the vocabulary")
+    return number
 
 
 def _begins_with_bos(header: GGUFHeader) -> bool:

@@ -44,7 +44,7 @@ def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
         bos_id=first_id(tokenizer, bos),
         bos_text=bos_text,
         eos_text=eos_text,
-        eos_ids=frozenset(end for end in ends if end is not None),
+        eos_ids=frozenset(end for end in ends if end is not None and 0 <= end < vocab_size),
         chat_template=template,
     )
 

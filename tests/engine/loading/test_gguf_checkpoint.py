@@ -12,12 +12,13 @@ from tiny_models import CONFIG, random_tensors, write_gguf
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 
+BIASED = CONFIG | {"attention_bias": True}
 QWEN2 = CONFIG | {"model_type": "qwen2"}
 QWEN3 = CONFIG | {"model_type": "qwen3", "head_dim": 16}
 Q = gguf.GGMLQuantizationType
 
 
-@pytest.mark.parametrize("config", [CONFIG, QWEN2, QWEN3], ids=lambda config: config["model_type"])
+@pytest.mark.parametrize("config", [CONFIG, BIASED, QWEN2, QWEN3], ids=["llama", "llama-bias", "qwen2", "qwen3"])
 def test_f04_tensors_come_back_under_their_names_in_their_order(config: dict[str, Any], tmp_path: Path) -> None:
     tensors = random_tensors(config)
     found = dict(open_checkpoint(write_gguf(tmp_path / "m.gguf", config, tensors)).tensors())
@@ -117,7 +118,9 @@ def test_an_unknown_architecture_is_refused_by_name(arch: str, tmp_path: Path) -
         ({"llama.attention.head_count_kv": 3}, "do not divide"),
         ({"llama.rope.freq_base": float("nan")}, "rope_theta is nan"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "rms_norm_eps"),
-        ({"tokenizer.ggml.eos_token_id": 9999}, "special token 9999"),
+        ({"tokenizer.ggml.eos_token_id": 9999}, "eos_token_id is 9999"),
+        ({"tokenizer.ggml.eot_token_id": -1}, "eot_token_id is -1"),
+        ({"tokenizer.ggml.bos_token_id": 2**63, "tokenizer.ggml.add_bos_token": True}, "bos_token_id is 92233720"),
     ],
 )
 def test_what_we_do_not_do_or_makes_no_sense_is_refused_with_its_name(

@@ -215,6 +215,7 @@ def test_no_text_makes_a_control_or_a_byte_token() -> None:
         ({"model": None}, r"tokenizer\.ggml\.model is missing"),
         ({"tokens": None}, r"tokenizer\.ggml\.tokens is missing"),
         ({"token_type": [1]}, "1 token types"),
+        ({"token_type": None}, r"tokenizer\.ggml\.token_type is missing"),
         ({"scores": None}, r"tokenizer\.ggml\.scores is missing"),
         ({"scores": [0.0]}, "1 scores"),
         ({"scores": [-1000.0] * 316}, "do not order its merges"),

@@ -49,7 +49,10 @@ def test_f01_3_without_a_generation_config_the_others_count(tmp_path: Path) -> N
     assert files.eos_ids == {2, 5}
 
 
-@pytest.mark.parametrize(("value", "wanted"), [(7, {7}), ([7, 8], {7, 8}), (None, set()), ([], set())])
+EOS_IDS = [(7, {7}), ([7, 8], {7, 8}), (None, set()), ([], set()), ([7, 264, -1], {7})]
+
+
+@pytest.mark.parametrize(("value", "wanted"), EOS_IDS)
 def test_f01_4_an_int_a_list_and_null_are_read(value: Any, wanted: set[int], tmp_path: Path) -> None:
     assert read(tmp_path, config={"eos_token_id": value}).eos_ids == wanted
 
