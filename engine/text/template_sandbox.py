@@ -160,10 +160,11 @@ class _Environment(sandbox.ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
             name = __obj.__name__
+            own = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}  # Jinja's
             if name == "replace":
-                return replace(meter, owner, *args, **kwargs)
+                return replace(meter, owner, *args, **own)
             if name == "join":
-                return join(meter, owner, *args)
+                return join(meter, owner, *args, **own)
             meter.size(len(owner))
             if "split" in name:
                 separator = args[0] if args else kwargs.get("sep")

@@ -1,8 +1,12 @@
 """Tiny tokenizers and templates for the tests of the text room, small enough to know every id; nothing to download."""
+import hypothesis
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from hamdam.engine.text.codec import Codec
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of the code
+hypothesis.settings.load_profile("untimed")
 
 CHATML = """{% for message in messages %}<|im_start|>{{ message['role'] }}
 {{ message['content'] }}<|im_end|>

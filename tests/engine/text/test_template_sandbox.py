@@ -107,7 +107,11 @@ def test_b05_neither_time_nor_space_can_be_taken_without_end(source):
 
 @pytest.mark.parametrize(
     "source",
-    ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% if x %}" * 3000 + "{% endif %}" * 3000, f"{{{{ {'9' * 5000} }}}}"],
+    [
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{{ " + "9" * 5000 + " }}",
+        "{% if x %}" * 3000 + "{% endif %}" * 3000,
+    ],
 )
 def test_b05_a_template_too_deep_to_compile_is_refused(source):
     with pytest.raises(jinja2.TemplateError):
@@ -146,18 +150,20 @@ def test_b05_only_the_sandbox_is_ever_constructed_for_a_models_template():
 @pytest.mark.parametrize(
     ("source", "out"),
     [
-        ("{% for m in messages %}{{ loop.index0 }}{{ m.role }}{{ m['content'] }}{{ loop.last }}{% endfor %}", "0userHiTrue"),
+        ("{% for m in messages %}{{ loop.index }}{{ m['content'] }}{{ loop.last }}{% endfor %}", "1HiTrue"),
         ("{% for a, b in {'x': 1}.items() %}{{ a }}={{ b + 1 }}{% endfor %}", "x=2"),
         ("{% for a in [1, 2, 3] if a != 2 %}{{ a }}{% if a == 3 %}{% break %}{% endif %}{% endfor %}", "13"),
-        ("{% set x %}a{% endset %}{{ x }}{% filter upper %}b{% endfilter %}{% generation %}c{% endgeneration %}", "aBc"),
+        ("{% set x %}a{% endset %}{{ x }}{% filter upper %}b{% endfilter %}", "aB"),
+        ("{% generation %}{{ messages[0].content }}{% endgeneration %}", "Hi"),
         ("{% macro f(a, b=2) %}{{ a }}{{ b }}{{ caller() }}{% endmacro %}{% call f(1) %}c{% endcall %}", "12c"),
         ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "1"),
-        ("{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|map('upper')|join(', ') }}", "HI"),
+        ("{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|map('upper')|join(', ') }}", "HI"),
         ("{{ messages[1:]|length }}{{ 'abc'[::-1] }}{{ messages[-1].content[:1] }}{{ 'b' in 'abc' }}", "0cbaHTrue"),
         ("{{ {'é': ['<b>', none]}|tojson }}{{ [1]|tojson(indent=2) }}", '{"é": ["<b>", null]}[\n  1\n]'),
-        ("{{ '  a\nb'|trim|indent(2) }}{{ 'a-b'.split('-')[-1].lstrip('\n')|replace('b', 'c') }}", "a\n  bc"),
+        ("{% for m in messages %}{{ m.content.replace('H', 'a').upper() }}{{ '-'.join(['b']) }}{% endfor %}", "AIb"),
+        ("{{ '  a\nb'|trim|indent(2) }}{{ 'a-b'.split('-')[-1].lstrip()|replace('b', 'c') }}", "a\n  bc"),
         ("{{ '%s is %d' % ('it', 3) }}{{ '100% %s'|replace('%s', 'x') }}{{ '%02d'|format(7) }}", "it is 3100% x07"),
-        ("{{ none }}{{ missing }}{{ missing is defined }}{{ 'x' if 1 else 2 }}{{ missing|default('e') }}", "NoneFalsexe"),
+        ("{{ none }}{{ missing }}{{ missing is defined }}{{ 'x' if 1 }}{{ missing|default('e') }}", "NoneFalsexe"),
         ("  {% if true %}\n  a\n  {% endif %}\n{{- 'b' ~ 1 ~ none }}", "  a\nb1None"),
     ],
 )
