@@ -57,7 +57,7 @@ class World:
     async def client(self, key: str, **options: Any) -> AsyncIterator["Client"]:
         headers = {"Authorization": f"Bearer {key}"}
         url = f"ws://127.0.0.1:{self.port}/ws"
-        given = {"subprotocols": ["hamdam.v1"], "additional_headers": headers, "max_size": 1 << 24} | options
+        given = {"subprotocols": ["hamdam.v1"], "additional_headers": headers, "max_size": 1 << 24, "max_queue": None} | options
         async with connect(url, **given) as connection:
             client = Client(connection)
             client.hello = await client.receive()
@@ -90,6 +90,8 @@ class Client:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self.hello: dict[str, Any] = {}
+        self.log: list[dict[str, Any]] = []  # all that came
+        self.runs: dict[str, Run] = {}  # by response: whose events go where
 
     async def send(self, **event: Any) -> None:
         await self.connection.send(json.dumps(event))
@@ -98,6 +100,9 @@ class Client:
         frame = await asyncio.wait_for(self.connection.recv(), 30)
         event: dict[str, Any] = json.loads(frame)
         assert msgspec.to_builtins(_frames.decode(frame)) == event, "a field that the protocol does not have"
+        self.log.append(event)
+        if run := self.runs.get(event.get("response_id", "")):
+            run.take(event)
         return event
 
     async def until(self, *types: str, **fields: Any) -> dict[str, Any]:
@@ -117,7 +122,7 @@ class Client:
 
     async def refused(self, **event: Any) -> dict[str, Any]:
         """The error that this event is answered with."""
-        event_id = f"e{next(_numbers)}"
+        event_id = event.pop("event_id", None) or f"e{next(_numbers)}"
         await self.send(**event, event_id=event_id)
         while True:
             error = (await self.until("error"))["error"]
@@ -127,13 +132,14 @@ class Client:
     async def start(self, text: str | None = None, **fields: Any) -> "Run":
         """Ask, and read to `response.created`. Without a place it is a new conversation."""
         client_id = fields.pop("client_id", None) or f"c{next(_numbers)}"
+        self.runs = {id: run for id, run in self.runs.items() if run.end is None or client_id != run.client_id}
         if "conversation_id" not in fields and "continue" not in fields:
             fields.setdefault("conversation", {})
         if text is not None:
             content = [{"type": "input_text", "text": text}]
             fields["input"] = [{"type": "message", "role": "user", "content": content}]
         await self.send(type="response.create", event_id=client_id, client_id=client_id, **fields)
-        run = Run(self)
+        run = Run(self, client_id=client_id)
         while True:
             event = await self.receive()
             run.before.append(event)
@@ -141,12 +147,14 @@ class Client:
                 raise AssertionError(event["error"])
             if event["type"] == "response.created" and event.get("client_id") == client_id:
                 run.take(event)
+                self.runs[event["response_id"]] = run
                 return run
 
     async def ask(self, text: str | None = None, **fields: Any) -> "Run":
         return await (await self.start(text, **fields)).finish()
 
     async def subscribe(self, run: "Run", *, seen: int | None = None) -> dict[str, Any]:
+        """Follow another client's run from here on (with `seen`: as one who has that much of it)."""
         after = {} if seen is None else {"after": {"response_id": run.id, "sequence_number": seen}}
         await self.send(type="conversation.subscribe", conversation_id=run.conversation, **after)
         return await self.until("conversation.subscribed")
@@ -155,14 +163,16 @@ class Client:
 class Run:
     """What a client sees of one response, by the protocol's client rule."""
 
-    def __init__(self, client: Client, *, seen: int = 0, text: str = "") -> None:
-        self.client, self.seen, self.text = client, seen, text
+    def __init__(self, client: Client, *, seen: int = 0, text: str = "", client_id: str = "") -> None:
+        self.client, self.seen, self.text, self.client_id = client, seen, text, client_id
         self.id = self.conversation = self.item = ""
         self.before: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.end: dict[str, Any] | None = None
 
     def take(self, event: dict[str, Any]) -> None:
+        if self.end is not None and event.get("sequence_number", 0) <= self.seen:
+            return  # said again, as it was asked for
         self.events.append(event)
         self.id, self.conversation = event["response_id"], event["conversation_id"]
         self.item = event.get("item_id", self.item)
@@ -178,12 +188,11 @@ class Run:
             self.end = event
 
     async def more(self) -> dict[str, Any]:
-        """The next event of this run."""
-        while True:
-            event = await self.client.receive()
-            if event.get("response_id") == self.id:
-                self.take(event)
-                return event
+        """The next event of this run that is not here yet."""
+        had = len(self.events)
+        while len(self.events) == had:
+            await self.client.receive()
+        return self.events[-1]
 
     async def finish(self) -> "Run":
         while self.end is None:
@@ -191,8 +200,9 @@ class Run:
         return self
 
     async def follow(self, response_id: str) -> "Run":
-        """The run as a client that just subscribed to it sees it, to its end."""
+        """The run as a client that subscribes to it next sees it, to its end."""
         self.id = response_id
+        self.client.runs[response_id] = self
         return await self.finish()
 
 
