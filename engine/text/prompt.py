@@ -65,7 +65,9 @@ class PromptEncoder:
         if not stored:
             return prompt, []
         marked = [replace(message, content=self._tokenizer.marks.text(n)) for n, message in enumerate(messages)]
-        skeleton = self._template.render(marked, now=now)
+        skeleton = self._skeleton(marked, now)
+        if skeleton is None:
+            return prompt, []
         places = self._places(prompt, skeleton, messages)
         going_on = self._goes_on(skeleton, marked, list(stored), now)
         pieces: list[str] = []
@@ -77,6 +79,13 @@ class PromptEncoder:
                 answers.append(stored[number])
                 end = stop
         return "".join(pieces) + prompt[end:], answers
+
+    def _skeleton(self, marked: list[ChatMessage], now: datetime) -> str | None:
+        """None for a template that minds what the texts say, or where a conversation begins: then no place is known."""
+        try:
+            return self._template.render(marked, now=now)
+        except InvalidField:
+            return None
 
     def _places(self, prompt: str, skeleton: str, messages: list[ChatMessage]) -> list[tuple[int, int, int]]:
         """(message, start, stop) of the texts in the prompt, in order, as far as prompt and skeleton agree."""
@@ -108,9 +117,9 @@ class PromptEncoder:
         for number in reversed(answers):
             role = marked[number - 1].role if number else ""
             if role not in headers:
-                prefix = self._template.render(marked[:number], now=now)
-                is_prefix = skeleton.startswith(prefix + marks.text(number))
-                headers[role] = marks.any_text.split(prefix)[-1] if is_prefix else None
-            if before.get(number) == headers[role]:
+                prefix = self._skeleton(marked[:number], now)
+                is_prefix = prefix is not None and skeleton.startswith(prefix + marks.text(number))
+                headers[role] = marks.any_text.split(prefix)[-1] if prefix is not None and is_prefix else None
+            if number in before and before[number] == headers[role]:
                 good.add(number)
         return good

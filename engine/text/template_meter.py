@@ -28,7 +28,7 @@ class Meter:
         self.limit = limit
         self._steps = steps + limit // STEP_CHARS
         self._next_look = 0
-        self._written = 0
+        self._made = self._written = 0
         self._until = time.thread_time() + MAX_SECONDS
 
     def step(self, count: int = 1) -> None:
@@ -41,7 +41,8 @@ class Meter:
 
     def size(self, size: int) -> None:
         """Something of this many characters or items is about to be, or was just, made."""
-        if size > self.limit:
+        self._made += size
+        if size > self.limit or self._made > 64 * self.limit:
             raise TemplateLimit("the template makes too long a text")
         self.step(1 + size // STEP_CHARS)
 

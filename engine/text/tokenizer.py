@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tokenizers
 
@@ -42,34 +42,32 @@ class Tokenizer:
     """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, chat_template: str | None, *, bos_id: int | None) -> None:
-        self.marks = Marks()
-        self.answer = self.marks.make(_ANSWER)
-        added = {
-            token: added
-            for token, added in tokenizer.get_added_tokens_decoder().items()
-            if added.content.strip() and (added.special or added.content in (chat_template or ""))
-        }
-        self.control_ids = frozenset(added)
-        self.special_ids = frozenset(t for t, added in tokenizer.get_added_tokens_decoder().items() if added.special)
-        self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.marks = Marks()  # these go through templates, which may quote them in an error
+        secret = Marks()  # these do not, so nobody can know them
+        self.answer = secret.make(_ANSWER)
+        added = tokenizer.get_added_tokens_decoder()
+        controls = {token: one for token, one in added.items() if _is_control(one, chat_template or "")}
+        self.control_ids = frozenset(controls)
+        self.special_ids = frozenset(token for token, one in added.items() if one.special)
         self._bos = [bos_id] if bos_id is not None and tokenizer.encode("").ids[:1] == [bos_id] else []
         serialised = tokenizer.to_str()
         self.digest = hashlib.sha256(serialised.encode()).hexdigest()
 
-        names = {token: self.marks.make(_CONTROL, token) for token in added}
-        self._copy = _copy_with_names(serialised, added, names, self.answer, self.marks, self.vocab_size)
+        names = {token: secret.make(_CONTROL, token) for token in controls}
+        self._copy = _copy_with_names(serialised, controls, names, self.answer, secret.make(_FILLER))
         self._real_ids = {self._copy.token_to_id(name): token for token, name in names.items()}
         self._answer_id = self._copy.token_to_id(self.answer)
-        self._spelled = {token: self._spell(added[token].content) for token in added}
+        self._spelled = {token: self._spell(one.content) for token, one in controls.items()}
 
-        literals = {added[token].content: names[token] for token in sorted(added)}
+        literals = {one.content: names[token] for token, one in controls.items()}
         firsts = sorted({literal.lstrip()[0] for literal in literals})
-        soft = [added[token].content for token in added if not added[token].special]
+        soft = [one.content for one in controls.values() if not one.special]
         self._shields = {char: self.marks.make(_CHAR, i) for i, char in enumerate(firsts)}
         self._first = _one_of(firsts)
         self._first_not_soft = re.compile(f"(?!{_one_of(soft).pattern}){self._first.pattern}")
-        self._unsealed = literals | {mark: char for char, mark in self._shields.items()}
-        self._unseal = _one_of(list(self._unsealed))
+        characters = {mark: char for char, mark in self._shields.items()}
+        self._sealed = literals | characters
+        self._seal = re.compile(f"{_one_of(characters).pattern}|{_one_of(literals).pattern}")
 
     def shield(self, text: str, *, of_model: bool = False) -> str:
         """What someone wrote, fit to go through a template. Only a model's own `<think>` stays a control token."""
@@ -78,7 +76,7 @@ class Tokenizer:
 
     def encode(self, prompt: str, answers: Sequence[Sequence[int]] = ()) -> list[int]:
         """Ids of what a template wrote, shielded texts as text, the n-th `answer` being `answers[n]`. Adds no BOS."""
-        sealed = self._unseal.sub(lambda found: self._unsealed[found[0]], prompt)
+        sealed = self._seal.sub(lambda found: self._sealed[found[0]], prompt)
         stored = iter(answers)
         ids: list[int] = []
         for token in self._copy.encode(sealed, add_special_tokens=False).ids:
@@ -115,18 +113,19 @@ def require_text(name: str, text: str) -> str:
     return text
 
 
-def _one_of(literals: list[str]) -> re.Pattern[str]:
+def _is_control(added: tokenizers.AddedToken, chat_template: str) -> bool:
+    """Whether it means more than its characters. Words and white space that were added to a vocabulary do not."""
+    literal = added.content.strip()
+    return bool(literal) and (added.special or (literal in chat_template and not literal.isalnum()))
+
+
+def _one_of(literals: Iterable[str]) -> re.Pattern[str]:
     """The longest of the literals that stands here, as the tokenizer itself would match; of none, nothing matches."""
     return re.compile("(?:" + ("|".join(map(re.escape, sorted(literals, key=len, reverse=True))) or "(?!)") + ")")
 
 
 def _copy_with_names(
-    serialised: str,
-    controls: dict[int, tokenizers.AddedToken],
-    names: dict[int, str],
-    answer: str,
-    marks: Marks,
-    vocab_size: int,
+    serialised: str, controls: dict[int, tokenizers.AddedToken], names: dict[int, str], answer: str, filler: str
 ) -> tokenizers.Tokenizer:
     """The tokenizer once more, cut at control tokens by secret name only, each as greedy for spaces as the original."""
     if not all(control.special for control in controls.values()):
@@ -138,10 +137,11 @@ def _copy_with_names(
     copy.no_truncation()
     copy.no_padding()
     copy.encode_special_tokens = True  # literals of special tokens are text; a shared flag, hence the copy
-    filler = marks.make(_FILLER)
+    highest = max(copy.get_vocab().values(), default=-1)
     copy.add_tokens([tokenizers.AddedToken(filler, normalized=False)])
-    holes = vocab_size - copy.get_vocab()[filler]  # in a vocabulary with holes new ids could be old ones
-    copy.add_tokens([tokenizers.AddedToken(marks.make(_FILLER, 1 + i), normalized=False) for i in range(holes)])
+    # New ids go on from the number of pieces. In a vocabulary with holes those are old ones, to be stepped over.
+    holes = range(highest - copy.get_vocab()[filler])
+    copy.add_tokens([tokenizers.AddedToken(f"{filler}{hole}", normalized=False) for hole in holes])
     copy.add_tokens([tokenizers.AddedToken(answer, normalized=False)])
     copy.add_tokens(
         [
