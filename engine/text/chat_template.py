@@ -108,5 +108,5 @@ def _part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _raise_exception(message: object) -> NoReturn:
-    raise jinja2.TemplateError(str(message))
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message if isinstance(message, str) else "without saying why")

@@ -75,7 +75,8 @@ class Meter:
         count, chars, todo = 0, 0, [value]
         while todo:
             item = todo.pop()
-            children = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+            mapping = isinstance(item, Mapping)
+            children = [*item, *item.values()] if mapping else item if isinstance(item, list | tuple) else ()
             count += 1 + len(children)
             chars += len(item) if isinstance(item, str) else 0
             if count > self.limit // 8 or chars > self.limit:
@@ -161,7 +162,7 @@ def tojson(
     sort_keys: bool = False,
 ) -> str:
     """Unlike Jinja's own, for prompts and not for pages: nothing is escaped for HTML, no letter for ASCII's sake."""
-    if indent is not None and indent > 16:
+    if (indent or 0) > 16 or len("".join(separators or ())) > 16:
         raise TemplateLimit("the template indents too far")
     meter.weighed(value)
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -47,10 +47,20 @@ _METHODS = {
 _FILTERS = """abs capitalize count d default dictsort first float int items last length list lower map max min reject
     rejectattr reverse select selectattr sort title trim unique upper"""
 _COMPARING = "dictsort max min reject rejectattr select selectattr sort unique"
+_OF_TEXT = "capitalize lower title trim upper"
 
 
 class _Context(runtime.Context):
     meter: Meter
+
+
+class _Undefined(runtime.Undefined):
+    """What a name stands for that nobody defined. It does not say of what it is no part, which may be long to say."""
+
+    @property
+    def _undefined_message(self) -> str:
+        name = self._undefined_name if isinstance(self._undefined_name, str) else "something"
+        return self._undefined_hint[:200] if self._undefined_hint else f"{name[:100]} is undefined"
 
 
 class _Rewrite(visitor.NodeTransformer):
@@ -128,9 +138,13 @@ class _Environment(sandbox.ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", _Generation]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,
+            undefined=_Undefined,
+            extensions=["jinja2.ext.loopcontrols", _Generation],
         )
-        plain = sandbox.ImmutableSandboxedEnvironment()
+        plain = sandbox.ImmutableSandboxedEnvironment(undefined=_Undefined)
         self.filters = {name: _metered(plain, name) for name in _FILTERS.split()}
         self.filters |= {name: _own(function) for name, function in _OWN_FILTERS.items()}
         self.globals = {
@@ -191,11 +205,12 @@ class _Environment(sandbox.ImmutableSandboxedEnvironment):
 
 def _metered(plain: jinja2.Environment, name: str) -> Callable[..., Any]:
     """Jinja's own filter, its input and output measured. As it takes the context it is never run at compile time."""
+    comparing, of_text = name in _COMPARING.split(), name in _OF_TEXT.split()
 
     @jinja2.pass_context
     def run(context: _Context, value: Any, *args: Any, **kwargs: Any) -> Any:
-        value = context.meter.settled(value)
-        if name in _COMPARING.split():
+        value = context.meter.settled(text_of(value) if of_text else value)
+        if comparing:
             context.meter.weighed([value, *args])
         return context.meter.checked(plain.call_filter(name, value, args, kwargs, context))
 

@@ -106,6 +106,13 @@ def test_what_a_template_says_about_a_conversation_reaches_who_sent_it():
     assert refused.value.name == "messages"
 
 
+def test_b05_an_exception_without_words_has_a_short_message():
+    source = "{% set ns = namespace(x=[1]) %}{% for i in range(64) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+    with pytest.raises(InvalidField) as refused:
+        rendered(source + "{{ raise_exception(ns.x) }}", ("user", "a"))
+    assert len(refused.value.why) < 300
+
+
 def test_a_template_sees_the_special_tokens_and_the_date_it_is_given():
     source = "{{ bos_token }}{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
     assert rendered(source, ("user", "Hi"), bos_text="<s>", eos_text="</s>") == "<s>2026Hi</s>"

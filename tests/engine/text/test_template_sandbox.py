@@ -97,6 +97,8 @@ def test_b05_reaching_into_python_and_changing_the_messages_are_security_errors(
         DOUBLING % ("[1]", "[ns.x, ns.x]", "{{ [ns.x, ns.x]|max }}"),
         DOUBLING % ("[1]", "[ns.x, ns.x]", "{{ [ns.x].index([1]) }}"),
         DOUBLING % ("(1,)", "(ns.x, ns.x)", "{{ {ns.x: 1} }}"),
+        "{{ ([{'k' * 50000: 1}] * 5000)|tojson }}",
+        "{{ ([1] * 5000)|tojson(separators=(',' * 50000, ':')) }}",
     ],
 )
 def test_b05_neither_time_nor_space_can_be_taken_without_end(source):
@@ -116,6 +118,16 @@ def test_b05_neither_time_nor_space_can_be_taken_without_end(source):
 def test_b05_a_template_too_deep_to_compile_is_refused(source):
     with pytest.raises(jinja2.TemplateError):
         run(source)
+
+
+@pytest.mark.parametrize(
+    "use", ["ns.x", "ns.x|upper", "ns.x|string", "ns.x ~ ''", "'%s' % ns.x", "{}[ns.x].y", "messages[ns.x] + 1"]
+)
+def test_b05_what_would_be_endless_to_write_out_is_never_written_out(use):
+    """Lists in lists 64 deep would be 2^64 numbers long, in a text as in an error's message."""
+    with pytest.raises(jinja2.TemplateError) as refused:
+        run(DOUBLING % ("[1]", "[ns.x, ns.x]", f"{{{{ {use} }}}}"))
+    assert len(str(refused.value)) < 300
 
 
 def test_b05_endless_recursion_is_refused():
