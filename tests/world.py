@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import json
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from typing import Any
 import httpx
 import msgspec
 import uvicorn
-from scripted import scripted_engine
+from scripted import reply, scripted_engine
 from websockets.asyncio.client import ClientConnection, connect
 
 from hamdam.engine import EngineConfig
@@ -40,8 +41,10 @@ _numbers = itertools.count(1)
 
 
 class World:
-    def __init__(self, app: Any, engine: Any, database: Database, port: int) -> None:
-        self.app, self.engine, self.runner, self.database, self.port = app, engine, engine.runner, database, port
+    def __init__(self, app: Any, engine: Any, database: Database, server: uvicorn.Server) -> None:
+        self.app, self.engine, self.runner, self.database = app, engine, engine.runner, database
+        self.port: int = server.servers[0].sockets[0].getsockname()[1]
+        self.connections = server.server_state.connections
         self.house = app.state.house
         self.turns = self.house.turns
         self.users: dict[str, str] = {}  # name -> id
@@ -207,7 +210,10 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def running(data: Path, *, limits: dict[str, Any] | None = None, gate: bool = False, **engine: Any) -> AsyncIterator[World]:
+async def running(
+    data: Path, *, limits: dict[str, Any] | None = None, gate: bool = False, narrow: bool = False, **engine: Any
+) -> AsyncIterator[World]:
+    """`gate`: the engine waits at each step for `pass_steps`. `narrow`: the kernel buffers little of what we send."""
     settings = Settings(data=data, port=0, limits=replace(Limits(), **(limits or {})))
     database = await Database.open(data / "hamdam.db")
     scripted = scripted_engine(**engine)
@@ -222,7 +228,10 @@ async def running(data: Path, *, limits: dict[str, Any] | None = None, gate: boo
             await asyncio.sleep(0.005)
             if serving.done():
                 serving.result()
-        world = World(app, scripted, database, server.servers[0].sockets[0].getsockname()[1])
+        listening = server.servers[0].sockets[0]
+        if narrow:  # inherited by what is accepted
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        world = World(app, scripted, database, server)
         try:
             yield world
         finally:
@@ -235,14 +244,14 @@ async def running(data: Path, *, limits: dict[str, Any] | None = None, gate: boo
         await database.close()
 
 
-def in_world(**options: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+def in_world(script: Callable[[str], str] = reply, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     """Gives an async test a running World as `world`; its other arguments are pytest's."""
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @functools.wraps(test)
         def run(tmp_path: Path, **given: Any) -> None:
             async def scene() -> None:
-                async with running(tmp_path, **options) as world:
+                async with running(tmp_path, script=script, **options) as world:
                     await test(world, **given)
 
             asyncio.run(scene())

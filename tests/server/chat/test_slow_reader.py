@@ -1,0 +1,108 @@
+"""G02: a peer that does not read costs a bounded amount of memory and then its socket, never the answer and never somebody else's pace."""
+import asyncio
+import base64
+import json
+import os
+import socket
+
+from world import Run, World, in_world, small_engine
+
+from hamdam.server.chat.audience import Viewer
+
+
+def dumb_socket(world: World, key: str) -> socket.socket:
+    """An upgraded connection with a tiny window, that reads only what it is told to."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect(("127.0.0.1", world.port))
+    nonce = base64.b64encode(os.urandom(16)).decode()
+    peer.sendall(
+        (
+            f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{world.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {nonce}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: hamdam.v1\r\n"
+            f"Authorization: Bearer {key}\r\n\r\n"
+        ).encode()
+    )
+    peer.recv(64)  # the beginning of the answer: it is open
+    return peer
+
+
+def frame(event: dict) -> bytes:
+    """A masked text frame, with a mask of zeros."""
+    data = json.dumps(event).encode()
+    return b"\x81\xff" + len(data).to_bytes(8, "big") + b"\0\0\0\0" + data
+
+
+async def joined(world: World, name: str) -> Viewer:
+    await world.until(lambda: world.turns.audience.count(world.users[name]))
+    return next(iter(world.turns.audience._of_user[world.users[name]]))
+
+
+ONE_STEP = small_engine(max_batch_tokens=1 << 18)
+LONG = "long " * 30_000
+
+
+@in_world(
+    lambda question: "the answer", narrow=True, limits={"slow_consumer_s": 0.3}, max_context=1 << 18, num_blocks=1 << 15,
+    config=ONE_STEP,
+)  # fmt: skip
+async def test_g02_a_reader_that_stops_loses_its_socket_and_not_the_answer(world: World) -> None:
+    key = await world.key("ana")
+    peer = await asyncio.to_thread(dumb_socket, world, key)
+    try:
+        viewer = await joined(world, "ana")
+        content = [{"type": "input_text", "text": LONG}]
+        asked = {"type": "response.create", "client_id": "c", "conversation": {}}
+        asked["input"] = [{"type": "message", "role": "user", "content": content}]
+        await asyncio.to_thread(peer.sendall, frame(asked))
+        async with world.client(await world.key("bob")) as bob:
+            assert (await bob.ask("say hello")).text == "the answer", "others are served meanwhile"
+        await world.until(lambda: world.turns.audience.count(world.users["ana"]) == 0)
+        assert viewer._closing.done() or viewer._line_size <= world.house.settings.limits.outgoing_bytes
+        await world.until(lambda: not world.connections)  # cut off: a close would wait for its answer for ever
+        turn = world.turns.find(world.users["ana"], client_id="c")
+        await turn.ended.wait()
+        assert not turn.followers
+        async with world.client(key) as back:
+            after = {"response_id": turn.names.response_id, "sequence_number": 1}
+            await back.send(type="conversation.subscribe", conversation_id=turn.names.conversation_id, after=after)
+            await back.until("conversation.subscribed")
+            run = Run(back, seen=1)
+            assert (await run.follow(turn.names.response_id)).text == "the answer", "all of it is there on return"
+    finally:
+        peer.close()
+
+
+FLOOD = {"outgoing_frames": 20, "slow_consumer_s": 60.0, "events_per_second": 100_000, "event_burst": 100_000}
+
+
+@in_world(limits=FLOOD, narrow=True)
+async def test_g02_replies_that_nobody_reads_are_bounded_in_number(world: World) -> None:
+    key = await world.key("ana")
+    peer = await asyncio.to_thread(dumb_socket, world, key)
+    try:
+        await joined(world, "ana")
+        peer.setblocking(False)
+        ping = frame({"type": "ping", "t": "x" * 64, "event_id": "e" * 64}) * 50
+        while world.turns.audience.count(world.users["ana"]):
+            try:
+                peer.send(ping)
+            except (BlockingIOError, ConnectionError):
+                pass
+            await asyncio.sleep(0.001)
+        await world.until(lambda: not world.app.state.house.authenticator.watcher._watched)
+    finally:
+        peer.close()
+
+
+@in_world(gate=True)
+async def test_a_slow_socket_gets_bigger_pieces_and_the_first_one_at_once(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        await ana.send(type="session.update", coalesce_ms=250)
+        run = await ana.start("say " + "x" * 60)
+        world.open_gate()
+        await run.finish()
+        deltas = [e for e in run.events if e["type"] == "response.output_text.delta"]
+        assert len(deltas[0]["delta"]) < 60 or len(deltas) == 1
+        assert len(deltas) < 60
+        assert "".join(d["delta"] for d in deltas) == "x" * 60
