@@ -3,9 +3,10 @@
 A developer gives a file instead: `alembic -x database=FILE revision --autogenerate`.
 """
 from alembic import context
-from hamdam.server.storage.tables import Table
 from sqlalchemy import create_engine
 from sqlalchemy.engine import Connection
+
+from hamdam.server.storage.tables import Table
 
 
 def run(connection: Connection) -> None:

@@ -4,14 +4,16 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hamdam.engine import Engine
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+
+from hamdam.engine import Engine
 
 from .boundary import BodyLimit, SameOrigin, SecurityHeaders
 from .chat.routes import chat_routes
 from .chat.run_rows import recover
 from .chat.turns import Turns
+from .errors import error_handlers
 from .house import House
 from .openai.routes import openai_routes
 from .operations.health import health_routes
@@ -23,7 +25,6 @@ from .people.cookie import Cookie
 from .people.passwords import Passwords
 from .people.routes import people_routes
 from .people.setup_link import SetUp
-from .refusals import refusal_handlers
 from .settings import Settings
 from .storage.database import Database
 from .storage.folder import DataFolder
@@ -75,7 +76,7 @@ def create_app(
             Middleware(SameOrigin, cookie=cookie, public_url=settings.public_url),
             Middleware(BodyLimit, limit=settings.limits.body_bytes),
         ],
-        exception_handlers=refusal_handlers(),
+        exception_handlers=error_handlers(),
         lifespan=lifespan,
     )
     app.state.house = house

@@ -2,10 +2,17 @@
 
 `CODES` is the whole list of protocol.md with the type and the HTTP status of each; no other code can be said.
 """
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .storage.errors import StorageError, StorageFull
+
+log = logging.getLogger("hamdam.server")
 
 REQUEST, MISSING, LIMIT, SERVER = "invalid_request_error", "not_found_error", "rate_limit_error", "server_error"
 CODES: Mapping[str, tuple[str, int]] = {
@@ -73,3 +80,39 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         return JSONResponse({"error": self.body()}, status_code=self.status, headers=self.headers())
+
+
+Handler = Callable[[Request, Any], Awaitable[Response]]
+
+
+def error_handlers() -> Mapping[Any, Handler]:
+    """For the app: whatever fails leaves as the error object, with the status that is its own."""
+    return {ApiError: _said, StorageError: _by_storage, HTTPException: _by_the_router, Exception: _by_accident}
+
+
+async def _said(_: Request, error: ApiError) -> Response:
+    return error.response()
+
+
+async def _by_storage(_: Request, error: StorageError) -> Response:
+    log.error("%s", error)
+    full = isinstance(error, StorageFull)
+    why = "The server's disk is full; nothing was saved." if full else "The server cannot use its data."
+    return ApiError("internal", why).response()
+
+
+async def _by_the_router(_: Request, error: HTTPException) -> Response:
+    """404 and 405 are Starlette's own; a route that means something raises an ApiError."""
+    if error.status_code == 405:
+        response = ApiError("method_not_allowed", "This cannot be done here.").response()
+    elif error.status_code == 404:
+        response = ApiError("not_found", "There is nothing here.").response()
+    else:
+        response = ApiError("invalid_field", "This request cannot be understood.").response()
+    response.headers.update(error.headers or {})  # Allow
+    return response
+
+
+async def _by_accident(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return ApiError("internal", "Something went wrong on the server.").response()

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import uvicorn
 import uvloop
-from hamdam.engine import Engine
 from starlette.applications import Starlette
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from hamdam.engine import Engine
 
 from .app import create_app
 from .settings import Limits, Settings
@@ -35,7 +36,7 @@ class AbortableProtocol(WebSocketsSansIOProtocol):
     """Lets the gateway drop a peer that reads nothing: an ASGI close would wait for its answer for ever."""
 
     async def run_asgi(self) -> None:
-        self.scope["extensions"][ABORT] = {"abort": self.transport.abort}
+        self.scope["extensions"][ABORT] = self.transport.abort  # type: ignore[assignment]  # uvicorn: a dict
         await super().run_asgi()
 
 

@@ -158,12 +158,13 @@ def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
 
 def _limits(table: Any) -> Limits:
     """The file's [limits]: whole numbers above 0 (seconds may have a fraction)."""
-    kinds: dict[str, type[int] | type[float]] = {f.name: type(f.default) for f in fields(Limits)}
+    fractions = {f.name: isinstance(f.default, float) for f in fields(Limits)}
     if not isinstance(table, dict):
         raise SettingsError("hamdam.toml: limits must be a table")
     for name, value in table.items():
-        if name not in kinds:
+        if name not in fractions:
             raise SettingsError(f"hamdam.toml: there is no limit {name!r}")
-        if not isinstance(value, int | kinds[name]) or isinstance(value, bool) or value <= 0:
+        number = isinstance(value, int) or (isinstance(value, float) and fractions[name])
+        if not number or isinstance(value, bool) or value <= 0:
             raise SettingsError(f"hamdam.toml: limits.{name} must be a number above 0, not {value!r}")
     return Limits(**table)

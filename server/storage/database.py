@@ -10,19 +10,21 @@ Inside the process writers queue at a lock of ours, so that waiting costs no thr
 """
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import URL, event
 from sqlalchemy.engine import Connection, ExceptionContext
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from .errors import DatabaseOlder, StorageError, StorageFull
 from .folder import filesystem_type, is_network
 from .migration import check_current, upgrade
+from .whole import WholeSession
 
 BUSY_TIMEOUT_S = 5.0
 READERS = 4  # connections kept open for reading; each is a thread of the driver
@@ -43,11 +45,7 @@ class Database:
     async def open(cls, path: Path) -> Self:
         """Bring the tables up to date, then open. Only the holder of the data folder's lock may call this."""
         _refuse_network(path)
-        try:
-            # Foreign keys are off while tables are rebuilt (SQLite cannot switch them inside a transaction).
-            await _run_once(path, upgrade)
-        except sqlite3.Error as error:
-            raise StorageError(f"{path}: {error}") from error
+        await _run_once(path, upgrade)
         return cls(path)
 
     @classmethod
@@ -64,22 +62,23 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        session = AsyncSession(self._readers, expire_on_commit=False)
+        session = WholeSession(self._readers, expire_on_commit=False)
         try:
+            await session.connection()  # the moment that is seen is now
             yield session
         finally:
-            await _to_the_end(session.close())
+            await session.close()
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
         async with self._turn_to_write:
-            session = AsyncSession(self._writer, expire_on_commit=False)
+            session = WholeSession(self._writer, expire_on_commit=False)
             try:
                 await session.connection()  # BEGIN IMMEDIATE now, not at the first statement
                 yield session
-                await _to_the_end(session.commit())
+                await session.commit()
             finally:
-                await _to_the_end(session.close())  # rolls back what was not committed
+                await session.close()  # rolls back what was not committed
 
 
 def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...], **pool: Any) -> AsyncEngine:
@@ -115,11 +114,14 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-async def _run_once(path: Path, work: Any) -> None:
+async def _run_once(path: Path, work: Callable[[Connection], None]) -> None:
+    """In one transaction, with foreign keys off: tables are rebuilt, and inside a transaction SQLite cannot switch."""
     engine = _engine(path, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=OFF",), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
             await connection.run_sync(work)
+    except DatabaseError as error:
+        raise StorageError(f"{path}: {error.orig}") from error
     finally:
         await engine.dispose()
 
@@ -128,17 +130,3 @@ def _refuse_network(path: Path) -> None:
     kind = filesystem_type(path.parent)
     if is_network(kind):
         raise StorageError(f"{path.parent} is on a network file system ({kind}), where SQLite loses data")
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do this even while being cancelled, so that nobody leaves a transaction open; the cancellation follows after."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
