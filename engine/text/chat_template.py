@@ -8,7 +8,7 @@ import jinja2
 
 from ..chat import ROLES, ChatMessage
 from ..errors import InvalidField, ModelError
-from .template_sandbox import MAX_STEPS, Program
+from .template_sandbox import Program
 
 _PROBES = {"system": ("Qsystem", "qsystemQ"), "user": ("Quser", "quserQ"), "assistant": ("Qmodel", "qmodelQ")}
 _PROBE_STEPS = 20_000  # enough for three messages; a hostile template does not hold up the start
@@ -58,7 +58,8 @@ class ChatTemplate:
         """The prompt's text, up to where the answer begins. Messages as `arrange` gives them."""
         given = [{"role": m.role, "content": self._content(m)} for m in messages]
         chars = sum(len(text_of(m)) for m in messages)
-        return self._run(given, now, limit=1_000_000 + 4 * chars, steps=MAX_STEPS)
+        # Some templates look back over all messages for each of them, some look at every character of every text.
+        return self._run(given, now, limit=1_000_000 + 4 * chars, steps=2_000_000 + 8 * chars)
 
     def _content(self, message: ChatMessage) -> str | list[dict[str, str]]:
         role = message.role if message.role in _PROBES else "user"

@@ -10,7 +10,8 @@ import jinja2
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Undefined
 
-MAX_SECONDS = 2.0  # of CPU time; steps end a render long before on any usual machine
+STEP_SECONDS = 1e-6  # of CPU time for a step, on average; a usual machine needs less
+MIN_SECONDS = 0.5  # for however few steps
 MAX_BITS = 256  # of a number
 STEP_CHARS = 1024  # handling that much text counts as one step more
 
@@ -26,10 +27,10 @@ class Meter:
 
     def __init__(self, limit: int, steps: int) -> None:
         self.limit = limit
-        self._steps = steps + limit // STEP_CHARS
+        self._steps = steps
         self._next_look = 0
         self._made = self._written = 0
-        self._until = time.thread_time() + MAX_SECONDS
+        self._until = time.thread_time() + max(MIN_SECONDS, steps * STEP_SECONDS)
 
     def step(self, count: int = 1) -> None:
         self._steps -= count
@@ -75,8 +76,8 @@ class Meter:
         count, chars, todo = 0, 0, [value]
         while todo:
             item = todo.pop()
-            mapping = isinstance(item, Mapping)
-            children = [*item, *item.values()] if mapping else item if isinstance(item, list | tuple) else ()
+            children = list(item) if isinstance(item, list | tuple | Mapping) else []
+            children += item.values() if isinstance(item, Mapping) else []
             count += 1 + len(children)
             chars += len(item) if isinstance(item, str) else 0
             if count > self.limit // 8 or chars > self.limit:
