@@ -1,4 +1,4 @@
-"""WholeSession: an AsyncSession whose steps run to their end even when their task is cancelled. It decides no more."""
+"""WholeSession: an AsyncSession whose steps run to their end even when their task is cancelled. It decides nothing.
 
 Why: a cancellation that reaches the driver in the middle of a statement makes SQLAlchemy close the connection, and a
 SQLite connection that is closed with a statement half read lives on, with its transaction and its lock, until the
