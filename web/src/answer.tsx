@@ -28,6 +28,7 @@ export function Answer({ place }: { place: Place }) {
 
   return (
     <article class="message answer" aria-label={t("message.answer")} aria-busy={open}>
+      <h2 class="visually-hidden">{t("message.answer")}</h2>
       <div class="prose" dir={direction} ref={body} />
       {open && text === "" && <Waiting message={message} />}
       {status === "completed" && text === "" && <p class="quiet">{t("answer.empty")}</p>}

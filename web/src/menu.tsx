@@ -3,7 +3,8 @@ import type { ComponentChildren } from "preact";
 import { useId, useRef } from "preact/hooks";
 
 interface MenuProps {
-  label: string;
+  /** For a trigger without words of its own. */
+  label?: string;
   trigger: ComponentChildren;
   class?: string;
   children: ComponentChildren;

@@ -29,6 +29,7 @@ export function Question({ place }: { place: Place }) {
     );
   return (
     <article class={`message question ${saved}`} aria-label={t("message.question")}>
+      <h2 class="visually-hidden">{t("message.question")}</h2>
       <div class="bubble" dir={direction}>
         {text}
       </div>

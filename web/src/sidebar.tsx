@@ -120,7 +120,6 @@ function Account() {
   return (
     <div class="account">
       <Menu
-        label={t("sidebar.account", { name })}
         class="account-button"
         trigger={
           <>
