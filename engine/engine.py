@@ -283,10 +283,10 @@ class Engine:
         batch = self.scheduler.schedule(now)
         progress = self.scheduler.update(batch, self.runner.run(batch), time.monotonic()) if batch.rows else []
         self._steps += bool(batch.rows)
-        crossing.tell([*progress, *self._places(now)])
         if not self.scheduler.has_work:
             self.scheduler.check_integrity()
-        self._publish_stats()
+        self._publish_stats()  # before anybody hears of the step, so that who hears and looks sees it
+        crossing.tell([*progress, *self._places(now)])
         if not self.scheduler.has_work:
             return None
         return 0.0 if batch.rows else NOTHING_FITS
