@@ -9,7 +9,7 @@ import torch
 
 from ..errors import ModelError
 from ..models.config import ARCHITECTURES, ModelConfig
-from .checkpoint import Checkpoint
+from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_blocks import block_format
 from .gguf_tokenizer import build_tokenizer, special_id
