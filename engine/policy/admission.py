@@ -28,7 +28,7 @@ class Admission:
         """Takes in who fits, in turn, and returns them. Who does not fit is passed by, but not for ever."""
         taken: list[Sequence] = []
         passed: list[Sequence] = []
-        for sequence in sorted(self._queue.in_turn(), key=lambda waiting: waiting.passed_by < PATIENCE):
+        for sequence in self._queue.in_turn():
             if num_running + len(taken) == max_running or len(passed) == MAX_PASSED:
                 break
             if not self._queue.may_start(sequence) or self._waits(sequence):

@@ -60,14 +60,12 @@ class Scheduler:
         """
         assert not self._in_flight
         sequence = self._known.get(sequence_id)
-        if sequence is None:
-            if keep is not None:
-                self.sessions.cut(sequence_id, keep)
-            return None
+        ended = self._end(sequence, "cancelled") if sequence else None
         if keep is not None:
-            del sequence.ids[sequence.num_prompt + keep :]
-            sequence.num_computed = min(sequence.num_computed, len(sequence.ids))
-        return self._end(sequence, "cancelled")
+            self.sessions.cut(sequence_id, keep)
+            if sequence:
+                del sequence.ids[sequence.num_prompt + keep :]
+        return ended
 
     def close_session(self, session_id: str) -> list[Ended]:
         """Ends what runs or waits in it, then forgets all of it that nobody else holds."""

@@ -120,10 +120,13 @@ class Sessions:
         session = self._of.get(sequence.id)
         if session is None:
             return
-        if session.holder == sequence.id:
-            session.holder, session.last = None, (sequence.id, sequence.num_prompt)
+        is_holder = session.holder == sequence.id
+        if is_holder:
+            session.holder = None
+        session.guests.discard(sequence.id)
+        if is_holder and sequence.started:
+            session.last = (sequence.id, sequence.num_prompt)
         else:
-            session.guests.discard(sequence.id)
             del self._of[sequence.id]
         self._cool(session)
 

@@ -134,11 +134,13 @@ class World:
 
     def cancel(self, sequence_id: int, keep: int | None = None) -> None:
         self._end(self.scheduler.cancel(sequence_id, keep))
-        if keep is not None and sequence_id not in self.live and (conversation := self.of.get(sequence_id)):
-            sequence = self.ended[sequence_id].sequence
-            if conversation.ids == sequence.ids:
-                conversation.ids = sequence.ids[: sequence.num_prompt + keep]
-        self.scheduler.check_integrity()
+        sequence, conversation = self.ended[sequence_id].sequence, self.of.get(sequence_id)
+        if keep is not None:
+            is_last = conversation and conversation.ids == sequence.ids
+            del sequence.ids[sequence.num_prompt + keep :]
+            if conversation and is_last:
+                conversation.ids = list(sequence.ids)
+        self._check_sessions()
 
     def delete(self, conversation: Conversation) -> None:
         """Afterwards nothing of it can be found, unless somebody else holds it."""
@@ -172,7 +174,7 @@ class World:
         self.facts += facts
         for fact in facts:
             self._check_fact(fact)
-        self.scheduler.check_integrity()
+        self._check_sessions()
         return facts
 
     def finish(self, most: int = 100_000) -> None:
@@ -254,6 +256,14 @@ class World:
                 assert not sequence.block_table, "a waiting sequence holds blocks"
             elif sequence.num_uncomputed == 1:
                 assert sequence in sequences, "a decoding sequence got no token"
+
+    def _check_sessions(self) -> None:
+        """Everything adds up, and a session holds a beginning of what was kept of its last turn."""
+        self.scheduler.check_integrity()
+        for session in self.scheduler.sessions._all.values():
+            if session.last and session.last[0] in self.ended:
+                ids = self.ended[session.last[0]].sequence.ids
+                assert session.ids == ids[: len(session.ids)], "a session holds what was not kept"
 
     def _check_fact(self, fact: object) -> None:
         self.counts[type(fact).__name__] += 1

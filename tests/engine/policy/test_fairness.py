@@ -87,6 +87,17 @@ def test_the_oldest_prompt_keeps_half_however_many_come_after():
     assert len(shares) == 2
 
 
+def test_the_other_half_goes_to_the_least_served_owner_and_there_to_the_shortest():
+    oldest, much, little, shorter = (
+        sequence(n, owner, length=length)
+        for n, owner, length in [(1, "ann", 500), (2, "ben", 10), (3, "cat", 30), (4, "cat", 20)]
+    )
+    queue = queue_of(oldest, much, little, shorter)
+    queue.charge(much, 1)
+    shares = dict(queue.share([oldest, much, little, shorter], 64))
+    assert shares == {shorter: 20, little: 12, oldest: 32}
+
+
 def test_a_share_never_exceeds_what_is_needed_or_the_budget():
     prompts = [sequence(n, "ann", length=n + 2) for n in range(1, 9)]
     for budget in range(9, 80):

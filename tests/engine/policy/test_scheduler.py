@@ -169,6 +169,30 @@ def test_preempted_is_the_youngest_and_its_session_keeps_what_it_computed():
     assert [fact for fact in world.facts if isinstance(fact, Started)] == [Started(old, 0), Started(young, 0)]
 
 
+def test_who_waits_for_a_block_goes_on_when_its_computer_is_preempted():
+    world = World(num_blocks=12, max_batch_tokens=3)
+    old = world.submit([1] * 10, ANN, max_tokens=60)
+    young = world.submit([2] * 150, BEN, max_tokens=1)
+    same = world.submit([2] * 151, BEN, max_tokens=1)
+    while young.status is not Status.WAITING or not young.started:
+        world.step()
+        assert same.status is Status.WAITING
+    assert not world.scheduler._admission._underway
+    assert old.status is Status.RUNNING
+    world.finish()
+    assert max(young.num_cached, same.num_cached) >= 144
+
+
+def test_nobody_is_taken_into_the_block_that_a_running_sequence_needs_next():
+    world = World(num_blocks=4, max_batch_tokens=64)
+    world.submit([1] * 30, ANN, max_tokens=10)
+    world.step()
+    waiting = world.submit([2] * 32, BEN, max_tokens=1)
+    world.finish()
+    assert waiting.num_generated == 1
+    assert world.scheduler.stats().preemptions == 0
+
+
 def test_a_sequence_has_no_more_than_its_share_of_places():
     world = World(num_blocks=64, max_batch_tokens=4, max_running=64)
     for n in range(10):

@@ -139,13 +139,13 @@ def test_within_the_quota_the_longest_idle_are_taken_from_first_and_its_tail_bef
 def test_a_session_whose_turn_waits_is_the_last_to_be_taken_from():
     world = World(num_blocks=16, session_quota=1.0, max_running=1)
     first, second = talk(world, ANN, 90), talk(world, BEN, 90)
-    world.submit([3] * 60, CAT, max_tokens=1)
+    world.submit([3] * 60, CAT, max_tokens=30)  # 4 blocks at first, 6 in the end
     world.step()
     waiting = world.send(first, 1)
-    world.submit([2] * 60, CAT, max_tokens=1)
-    world.finish()
+    while waiting.status is Status.WAITING:
+        world.step()
     assert waiting.num_cached == 90
-    assert len(session(world, second).blocks) < 6
+    assert len(session(world, second).blocks) == 4
 
 
 def test_a_session_idle_for_its_time_is_only_cached_and_found_again():
@@ -261,6 +261,29 @@ def test_d10_after_a_stop_the_session_holds_the_ids_that_are_kept(keep, late):
     go_on = world.submit(prompt + answer[:keep] + [3], ANN, conversation.id)
     world.finish()
     assert go_on.num_cached == min(20 + keep, 40 if late else 39)
+
+
+def test_d10_a_stop_while_it_waits_preempted_cuts_what_the_session_got():
+    world = World(num_blocks=6, max_batch_tokens=64)
+    world.submit([1] * 40, BEN, max_tokens=40)
+    conversation = world.open(ANN)
+    sequence = world.send(conversation, *[2] * 8, max_tokens=40)
+    while not sequence.started or sequence.status is not Status.WAITING:
+        world.step()
+    assert len(session(world, conversation).ids) > 8 + 4
+    world.cancel(sequence.id, keep=4)
+    assert session(world, conversation).ids == sequence.ids
+    assert sequence.num_generated == 4
+
+
+def test_d10_a_turn_cancelled_before_it_began_leaves_the_session_as_it_was():
+    world = World(num_blocks=32, max_running=1)
+    conversation = talk(world, ANN, 60, answer=20)
+    world.submit([3] * 20, BEN)
+    world.step()
+    before = session(world, conversation).ids[:]
+    world.cancel(world.submit([1] * 3, ANN, conversation.id).id, keep=0)
+    assert session(world, conversation).ids == before
 
 
 def test_a_late_cut_does_nothing_once_another_turn_followed():
