@@ -1,4 +1,4 @@
-"""A whole server over the scripted engine, on a real socket of the loopback, for tests of what goes over the wire. Not a load test.
+"""A whole server over the scripted engine, on the loopback, for tests of what goes over the wire. Not a load test.
 
     @in_world(limits={"replay_s": 0.0}, gate=True)
     async def test_…(world: World) -> None:
@@ -58,10 +58,9 @@ class World:
 
     @contextlib.asynccontextmanager
     async def client(self, key: str, **options: Any) -> AsyncIterator["Client"]:
-        headers = {"Authorization": f"Bearer {key}"}
-        url = f"ws://127.0.0.1:{self.port}/ws"
-        given = {"subprotocols": ["hamdam.v1"], "additional_headers": headers, "max_size": 1 << 24, "max_queue": None} | options
-        async with connect(url, **given) as connection:
+        given = {"subprotocols": ["hamdam.v1"], "additional_headers": {"Authorization": f"Bearer {key}"}}
+        sizes = {"max_size": 1 << 24, "max_queue": None}  # unread frames must not hold up a close
+        async with connect(f"ws://127.0.0.1:{self.port}/ws", **given | sizes | options) as connection:
             client = Client(connection)
             client.hello = await client.receive()
             yield client
@@ -244,10 +243,13 @@ async def running(
         await database.close()
 
 
-def in_world(script: Callable[[str], str] = reply, **options: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+Scene = Callable[..., Awaitable[None]]
+
+
+def in_world(script: Callable[[str], str] = reply, **options: Any) -> Callable[[Scene], Callable[..., None]]:
     """Gives an async test a running World as `world`; its other arguments are pytest's."""
 
-    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    def decorate(test: Scene) -> Callable[..., None]:
         @functools.wraps(test)
         def run(tmp_path: Path, **given: Any) -> None:
             async def scene() -> None:

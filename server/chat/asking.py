@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from hamdam.engine import Chat, Generation, SamplingParams
 from msgspec import UNSET
+
+from hamdam.engine import Chat, Generation, SamplingParams
 
 from ..errors import ApiError
 from ..people.identity import Identity

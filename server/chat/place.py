@@ -7,10 +7,11 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hamdam.engine import Chat, ChatMessage
 from msgspec import UNSET
 from sqlalchemy import exists, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from hamdam.engine import Chat, ChatMessage
 
 from ..errors import ApiError
 from ..storage.tables import Conversation, Message

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from hamdam.engine import Engine, Finished, Timings
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+
+from hamdam.engine import Engine, Finished, Timings
 
 from ..errors import ApiError
 from ..people.authenticator import Authenticator

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
+
 from hamdam.engine import Chat, ChatMessage, SamplingParams
 
 from ..chat.refusals import engine_refusals

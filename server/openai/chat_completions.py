@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from hamdam.engine import Engine, Event, Finished, Generation, SamplingParams, Text
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
+
+from hamdam.engine import Engine, Event, Finished, Generation, SamplingParams, Text
 
 from ..chat.owner import owner_of
 from ..chat.refusals import engine_refusals

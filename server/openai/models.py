@@ -2,9 +2,10 @@
 import time
 from typing import Any
 
-from hamdam.engine import Engine
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+
+from hamdam.engine import Engine
 
 from ..errors import ApiError
 from ..people.authenticator import Authenticator

@@ -1,4 +1,4 @@
-"""Asking: one question from a tab to its answer, in every way the protocol has. Over a real socket, with the scripted engine."""
+"""Asking: one question from a tab to its answer, in every way the protocol has. Over a real socket."""
 import asyncio
 
 import pytest
@@ -150,13 +150,13 @@ async def test_an_answer_that_was_cut_goes_on_where_it_was_cut(world: World) -> 
 @in_world()
 async def test_c07_lengths_end_as_length_and_wrong_ones_are_refused_by_name(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
-        for tokens, end, text in ((3, "response.incomplete", "Par"), (5, "response.incomplete", "Paris"), (10**9, "response.completed", "Paris")):
+        cut, whole = "response.incomplete", "response.completed"
+        for tokens, end, text in ((3, cut, "Par"), (5, cut, "Paris"), (10**9, whole, "Paris")):
             run = await ana.ask("say Paris", sampling={"max_tokens": tokens})
             assert (run.end["type"], run.text) == (end, text)
         for wrong in (0, -1, 1.5, "5", True):
-            error = await ana.refused(
-                type="response.create", client_id="x", conversation={}, input=question("x"), sampling={"max_tokens": wrong}
-            )
+            asked = {"type": "response.create", "client_id": "x", "conversation": {}, "input": question("x")}
+            error = await ana.refused(**asked, sampling={"max_tokens": wrong})
             assert (error["code"], error["param"]) == ("invalid_field", "sampling.max_tokens")
         assert (await ana.ask("say still here")).text == "still here"
 
@@ -183,8 +183,8 @@ REFUSED: list[tuple[dict, str]] = [
 async def test_what_cannot_be_done_is_refused_by_name(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
         for fields, param in REFUSED:
-            asked = {"type": "response.create", "client_id": "x", "conversation": {}, "input": question("say x")} | fields
-            error = await ana.refused(**{k: v for k, v in asked.items() if v is not None})
+            asked = {"type": "response.create", "client_id": "x", "conversation": {}, "input": question("say x")}
+            error = await ana.refused(**{k: v for k, v in (asked | fields).items() if v is not None})
             assert (error["code"], error["param"]) == ("invalid_field", param)
         assert await count_messages(world) == 0
         assert not world.engine._open

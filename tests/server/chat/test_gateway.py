@@ -1,5 +1,4 @@
-"""The gateway: who may come in, what is said first, what a bad frame costs, and what happens when a right is taken away."""
-import asyncio
+"""The gateway: who may come in, what is said first, what a bad frame costs, and what a lost right does."""
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +8,8 @@ from websockets.exceptions import InvalidStatus
 from world import World, in_world
 
 from hamdam.server.chat.protocol import PROTOCOL
-from hamdam.server.people.logins import create_login, end_all_logins
 from hamdam.server.people.keys import revoke_key
+from hamdam.server.people.logins import create_login, end_all_logins
 from hamdam.server.storage.clock import now_us
 from hamdam.server.storage.tables import ApiKey, Login, User
 
@@ -210,17 +209,11 @@ def test_g18_a_right_that_is_taken_away_closes_the_socket(tmp_path, take: Callab
 @in_world()
 async def test_g18_signing_out_closes_the_sockets_of_that_sign_in_only(world: World) -> None:
     ours = await sign_in(world, "ana")
-    url = f"ws://127.0.0.1:{world.port}/ws"
-    async with connect(url, subprotocols=[PROTOCOL], additional_headers=ours) as tab, world.client(await world.key("ana")) as other:
-        await tab.recv()
+    key = await world.key("ana")
+    async with world.client(key, additional_headers=ours) as tab, world.client(key) as other:
         async with world.database.write() as sql:
             assert await end_all_logins(sql, world.users["ana"]) == 1
-        while tab.close_code is None:
-            try:
-                await asyncio.wait_for(tab.recv(), 10)
-            except Exception:
-                break
-        assert tab.close_code == 4401
+        assert await tab.closed() == 4401
         assert (await refused(world, additional_headers=ours))[0] == 401
         await other.send(type="ping", t=1)
         assert (await other.until("pong"))["t"] == 1

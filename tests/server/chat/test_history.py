@@ -20,6 +20,11 @@ from hamdam.server.storage.tables import Message
 ASK = [InputMessage(role="user", content=[InputText("Hi")])]
 
 
+def written(run: NewRun, text: str, **fields: object) -> Written:
+    given = {"last_sequence": 5, "token_ids": pack_ids([1, 2]), "ids_fingerprint": "f"} | fields
+    return Written(message_id=run.answer_id, response_id=run.response_id, text=text, **given)
+
+
 class Books:
     """A database with two people in it, and shorthands to write a talk."""
 
@@ -27,13 +32,12 @@ class Books:
         self.database, self.history, self.rows = database, History(database), RunRows(database)
         self.ana, self.bob = ana, bob
 
-    async def begin(self, conversation: str | None = None, *, question: str | None = "Hi", **fields: object) -> NewRun:
+    async def begin(self, conversation: str | None = None, *, question: str = "Hi", **fields: object) -> NewRun:
         run = NewRun(
             **{
                 "user_id": self.ana, "conversation_id": conversation or new_id("conv"), "response_id": new_id("resp"),
                 "answer_id": new_id("msg"), "client_id": new_id("client"), "model": "m", "parent_id": None,
-                "question_id": new_id("msg") if question is not None else None,
-                "question": (question,) if question is not None else (), "new_conversation": conversation is None,
+                "question_id": new_id("msg"), "question": (question,), "new_conversation": conversation is None,
             } | fields
         )  # fmt: skip
         await self.rows.begin(run)
@@ -48,8 +52,7 @@ class Books:
         return runs
 
     async def end(self, run: NewRun, text: str, **fields: object) -> None:
-        ended = {"status": "completed", "last_sequence": 5, "token_ids": pack_ids([1, 2]), "ids_fingerprint": "f"} | fields
-        await self.rows.finish(Written(message_id=run.answer_id, response_id=run.response_id, text=text, **ended))
+        await self.rows.finish(written(run, text, **{"status": "completed"} | fields))
 
     async def place(self, user_id: str, **asked: object):
         event = CreateResponse(client_id="c", **asked)
@@ -189,7 +192,7 @@ async def test_a_conversation_of_thousands_of_messages_is_walked_and_deleted(boo
         for number in range(3_000):
             sql.add(Message(
                 id=f"msg_{number}", user_id=books.ana, conversation_id=first.conversation_id, parent_id=parent,
-                role="user" if number % 2 == 0 else "assistant", status="completed", text=str(number), created_at=number,
+                role="assistant" if number % 2 else "user", status="completed", text=str(number), created_at=number,
             ))  # fmt: skip
             parent = f"msg_{number}"
     place = await books.place(books.ana, conversation_id=first.conversation_id, parent_id=parent, input=ASK)
@@ -200,7 +203,7 @@ async def test_a_conversation_of_thousands_of_messages_is_walked_and_deleted(boo
 
 
 @with_books
-async def test_a_question_goes_below_the_active_leaf_below_any_message_or_as_a_new_root(books: Books) -> None:
+async def test_a_question_goes_below_the_leaf_below_any_message_or_as_a_new_root(books: Books) -> None:
     one, two = await books.talk(2)
     conversation = one.conversation_id
     leaf = await books.place(books.ana, conversation_id=conversation, input=ASK)
@@ -271,11 +274,7 @@ async def test_instructions_stay_with_the_conversation_until_others_come(books: 
 async def test_running_answers_are_saved_together_and_ended_ones_left_alone(books: Books) -> None:
     runs = [await books.begin() for _ in range(3)]
     await books.end(runs[0], "the end")
-    half = [
-        Written(message_id=r.answer_id, response_id=r.response_id, text="half", token_ids=None, ids_fingerprint=None, last_sequence=2)
-        for r in runs
-    ]
-    await books.rows.save(half)
+    await books.rows.save([written(run, "half") for run in runs])
     texts = [(await books.history.answer(books.ana, message_id=r.answer_id)).text for r in runs]
     assert texts == ["the end", "half", "half"]
 
@@ -284,10 +283,7 @@ async def test_running_answers_are_saved_together_and_ended_ones_left_alone(book
 async def test_g04_what_ran_when_the_server_died_is_interrupted_and_keeps_its_text(books: Books) -> None:
     done, cut = await books.begin(), await books.begin()
     await books.end(done, "whole")
-    await books.rows.save([
-        Written(message_id=cut.answer_id, response_id=cut.response_id, text="half", token_ids=pack_ids([1]),
-                ids_fingerprint="f", last_sequence=7)
-    ])  # fmt: skip
+    await books.rows.save([written(cut, "half", last_sequence=7)])
     assert await recover(books.database) == 1
     row = await books.history.answer(books.ana, message_id=cut.answer_id)
     assert (row.status, row.text, row.last_sequence) == ("interrupted", "half", 8)
@@ -299,10 +295,7 @@ async def test_g04_what_ran_when_the_server_died_is_interrupted_and_keeps_its_te
 async def test_the_end_of_a_run_whose_conversation_is_gone_goes_nowhere(books: Books) -> None:
     run = await books.begin()
     await books.history.delete(books.ana, run.conversation_id)
-    ended = Written(
-        message_id=run.answer_id, response_id=run.response_id, text="x", token_ids=None, ids_fingerprint=None, last_sequence=1
-    )
-    assert await books.rows.finish(ended) is None
+    assert await books.rows.finish(written(run, "x", status="completed")) is None
     with pytest.raises(ApiError):
         await books.begin(run.conversation_id)
 

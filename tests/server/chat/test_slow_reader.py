@@ -1,4 +1,4 @@
-"""G02: a peer that does not read costs a bounded amount of memory and then its socket, never the answer and never somebody else's pace."""
+"""G02: a peer that does not read costs bounded memory and then its socket; never the answer, nor anybody's pace."""
 import asyncio
 import base64
 import json
@@ -38,14 +38,11 @@ async def joined(world: World, name: str) -> Viewer:
     return next(iter(world.turns.audience._of_user[world.users[name]]))
 
 
-ONE_STEP = small_engine(max_batch_tokens=1 << 18)
 LONG = "long " * 30_000
+ONE_STEP = {"config": small_engine(max_batch_tokens=1 << 18), "max_context": 1 << 18, "num_blocks": 1 << 15}
 
 
-@in_world(
-    lambda question: "the answer", narrow=True, limits={"slow_consumer_s": 0.3}, max_context=1 << 18, num_blocks=1 << 15,
-    config=ONE_STEP,
-)  # fmt: skip
+@in_world(lambda question: "the answer", narrow=True, limits={"slow_consumer_s": 0.3}, **ONE_STEP)
 async def test_g02_a_reader_that_stops_loses_its_socket_and_not_the_answer(world: World) -> None:
     key = await world.key("ana")
     peer = await asyncio.to_thread(dumb_socket, world, key)
