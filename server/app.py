@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 from hamdam.engine import Engine
 
-from .boundary import BodyLimit, SameOrigin, SecurityHeaders
+from .boundary import Accidents, BodyLimit, SameOrigin, SecurityHeaders
 from .chat.routes import chat_routes
 from .chat.run_rows import recover
 from .chat.turns import Turns
@@ -75,9 +75,11 @@ def create_app(
             Middleware(SecurityHeaders, https=cookie.secure),
             Middleware(SameOrigin, cookie=cookie, public_url=settings.public_url),
             Middleware(BodyLimit, limit=settings.limits.body_bytes),
+            Middleware(Accidents),
         ],
         exception_handlers=error_handlers(),
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # an address is right or is not; a redirect would lose a POST's body
     app.state.house = house
     return app

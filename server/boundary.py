@@ -3,7 +3,9 @@
     SecurityHeaders   the strict content security policy on every response, whoever made it
     SameOrigin        unsafe requests and cookie sockets come from our own pages, or from no browser at all
     BodyLimit         a body is refused by its length, said or counted, before anybody reads all of it
+    Accidents         what breaks behind it is answered as `internal`, once in the log and with nothing of the inside
 """
+import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,6 +16,7 @@ from .errors import ApiError
 from .people.authenticator import bearer_key
 from .people.cookie import Cookie
 
+log = logging.getLogger("hamdam.server")
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -138,6 +141,29 @@ class BodyLimit:
 
     def _error(self) -> ApiError:
         return ApiError("too_large", f"A body may have at most {self.limit} bytes.")
+
+
+class Accidents:
+    """Not an exception handler of Starlette's: that one stands outside of SecurityHeaders."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = scope["type"] != "http"
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noted)
+        except Exception:
+            if begun:
+                raise  # the server under us cuts the connection and logs
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await refuse(ApiError("internal", "Something went wrong on the server."), scope, receive, send)
 
 
 async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

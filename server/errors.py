@@ -86,8 +86,8 @@ Handler = Callable[[Request, Any], Awaitable[Response]]
 
 
 def error_handlers() -> Mapping[Any, Handler]:
-    """For the app: whatever fails leaves as the error object, with the status that is its own."""
-    return {ApiError: _said, StorageError: _by_storage, HTTPException: _by_the_router, Exception: _by_accident}
+    """For the app: what is refused leaves as the error object, with its own status. Accidents are boundary.py's."""
+    return {ApiError: _said, StorageError: _by_storage, HTTPException: _by_the_router}
 
 
 async def _said(_: Request, error: ApiError) -> Response:
@@ -111,8 +111,3 @@ async def _by_the_router(_: Request, error: HTTPException) -> Response:
         response = ApiError("invalid_field", "This request cannot be understood.").response()
     response.headers.update(error.headers or {})  # Allow
     return response
-
-
-async def _by_accident(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return ApiError("internal", "Something went wrong on the server.").response()

@@ -15,7 +15,7 @@ def health_routes(house: House) -> list[BaseRoute]:
     async def ready(_: Request) -> JSONResponse:
         """Ready: steps advance while there is work. A load balancer that sees 503 sends people elsewhere."""
         stats = house.engine.stats()
-        ready = stats.state not in NOT_READY
+        ready = stats.state not in NOT_READY and not house.turns.draining
         body = {
             "status": "ready" if ready else "not ready",
             "engine": stats.state,
