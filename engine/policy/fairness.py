@@ -3,10 +3,11 @@
 Served is counted in tokens computed plus tokens sampled. An owner who comes back after a pause starts level with the
 least served of those who are there, so nobody saves up a claim (a virtual token counter).
 """
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
+from .integrity import check
 from .sequence import Sequence
 
 
@@ -85,6 +86,11 @@ class FairQueue:
                 shares.append((sequence, count))
                 left -= count
         return [*shares, (oldest, min(oldest.num_uncomputed, left))]
+
+    def check_integrity(self, running: list[Sequence]) -> None:
+        counts = Counter(sequence.owner.id for sequence in running)
+        check(counts == Counter(self._running), f"{dict(counts)} run, counted {self._running}")
+        check(self._count == sum(map(len, self._waiting.values())), f"{self._count} were counted to wait")
 
     def _is_present(self, owner: str) -> bool:
         return owner in self._waiting or owner in self._running

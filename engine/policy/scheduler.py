@@ -153,6 +153,7 @@ class Scheduler:
             check(not sequence.block_table, f"sequence {sequence.id} waits and holds blocks")
         check(len(self._known) == len(self._running) + len(self._queue), "some sequence neither runs nor waits")
         self.sessions.check_integrity(self._known)
+        self._queue.check_integrity(self._running)
         self._admission.check_integrity(self._running)
         self.pool.check_integrity([s.block_table for s in self._running], self.sessions.held_blocks())
 

@@ -1,4 +1,4 @@
-"""The tests of policy share one world, block_life.py beside this file; it is run by hand as a script, too."""
+"""The tests of policy share policy_world.py beside this file; block_life.py is also run by hand, as a script."""
 import sys
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """Who is taken from the queue, with which blocks, and how much of a prompt is found computed."""
 import pytest
-from block_life import World
+from policy_world import World
 
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import BLOCK_SIZE
@@ -141,4 +141,5 @@ def test_a_sequence_that_does_not_fit_is_passed_by_but_not_for_ever():
             taken += 1
         world.step()
     assert PATIENCE <= taken <= PATIENCE + 3
+    assert giant.passed_by == 0  # patient again, should it be preempted
     world.finish()

@@ -1,4 +1,4 @@
-"""Random lives of the block pool, short ones: block_life.py says what is looked at, and runs long ones by hand."""
+"""Random lives of the block pool, short ones: policy_world.py says what is looked at."""
 import random
 
 import pytest

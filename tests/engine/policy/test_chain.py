@@ -1,7 +1,7 @@
 """The hash chain: keys that only the same prefix in the same root has, and links that are compared in full."""
 import itertools
 
-from block_life import KV, OWNERS, World
+from policy_world import KV, World
 
 from hamdam.engine.config import BLOCK_SIZE
 from hamdam.engine.policy import chain
@@ -78,7 +78,7 @@ def test_d05_the_same_block_after_another_beginning_is_a_miss(monkeypatch):
 def test_d05_answers_stay_right_when_all_keys_are_the_same(monkeypatch):
     monkeypatch.setattr(chain, "digest", lambda data: b"the same for all")
     world = World(num_blocks=16)
-    for owner, first in itertools.product(OWNERS[:2], (1, 2, 3)):
+    for owner, first in itertools.product(world.owners, (1, 2, 3)):
         conversation = world.open(owner)
         world.send(conversation, *[first] * 20)
         world.finish()  # compares each answer with what it is alone

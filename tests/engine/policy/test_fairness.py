@@ -1,5 +1,5 @@
 """Whose turn it is, and how a step's tokens are shared."""
-from block_life import World
+from policy_world import World
 
 from hamdam.engine.chat import Owner
 from hamdam.engine.policy.fairness import FairQueue

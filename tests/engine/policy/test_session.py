@@ -2,7 +2,7 @@
 import random
 
 import pytest
-from block_life import KV, World
+from policy_world import KV, World
 
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import BLOCK_SIZE
