@@ -1,10 +1,11 @@
-"""ModelRunner: one step's batch in, one id a row out. It makes tensors of facts; the scheduler chose what to compute."""
+"""ModelRunner: one step's batch in, one id a row out. It makes tensors of facts; what to compute was chosen before."""
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from hamdam.kernels import Rows, for_device
 from torch import Tensor
+
+from hamdam.kernels import Rows, for_device
 
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
@@ -80,6 +81,8 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, batch: Batch) -> list[int | Broken | None]:
         self._ops.copy_blocks(self._cache, batch.copies)
+        if not batch.rows:
+            return []
         step = self._step(batch.rows)
         hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
         return self._results(batch.rows, hidden)

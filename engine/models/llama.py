@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from hamdam.kernels import Ops, Rows, Weight
 from torch import Tensor
+
+from hamdam.kernels import Ops, Rows, Weight
 
 from .config import ModelConfig
 from .rotary import inverse_frequencies, turns
@@ -103,7 +104,7 @@ class Llama:
     def forward(self, ids: Tensor, positions: Tensor, rows: Rows, cache: Tensor) -> Tensor:
         """Computes a step and writes its KV. ids and positions: [tokens] -> each row's last token, [rows, hidden]."""
         ops, eps = self.ops, self.config.rms_norm_eps
-        heads = (self.config.num_heads, self.config.num_kv_heads, self.config.num_kv_heads)
+        heads = [self.config.num_heads, self.config.num_kv_heads, self.config.num_kv_heads]
         cosine, sine = turns(positions, self.frequencies)
         scale, window = self.config.head_dim**-0.5, self.config.sliding_window
         attention = ops.paged_attention(cache, rows, scale=scale, window=window)
