@@ -1,4 +1,6 @@
 """Commands: what each client event does. It reads no frame and sends none itself: it says, and follows, on a Socket."""
+from msgspec.structs import replace
+
 from ..errors import ApiError
 from ..storage.tables import Message
 from .asking import Asking, Known
@@ -18,6 +20,7 @@ from .protocol import (
 )
 from .socket import Socket
 from .stored import created_of, end_of, snapshot_of, state_of
+from .turn import Turn
 from .turns import Turns
 
 
@@ -67,52 +70,46 @@ class Commands:
 
     async def _cancel(self, socket: Socket, event: CancelResponse) -> None:
         """Answered by the run's end, also where it has ended long ago."""
-        turn = self.turns.find(socket.user_id, response_id=event.response_id)
-        if turn is None:
-            socket.say(end_of(await self._stored(socket, event.response_id)))
+        run = await self._run(socket, event.response_id)
+        if not isinstance(run, Turn):
+            socket.say(end_of(run))
             return
-        turn.generation.cancel()
+        run.generation.cancel()
         if not socket.follows(event.response_id):
-            socket.follow(turn, len(turn.numbered) - (turn.end is not None))
+            socket.follow(run, len(run.numbered))
 
     async def _subscribe(self, socket: Socket, event: Subscribe) -> None:
-        """From the last wait on all is read in one go: nothing falls between a snapshot and what follows."""
+        """After the last wait all is read in one go: nothing falls between a snapshot and what follows it."""
         conversation = await self.history.conversation(socket.user_id, event.conversation_id)
-        after, before, stored = event.after, None, None
-        if after is not None:
-            before = self.turns.find(socket.user_id, response_id=after.response_id)
-            if before is None:
-                stored = await self._stored(socket, after.response_id)
-                before = self.turns.find(socket.user_id, response_id=after.response_id)
-            of = before.names.conversation_id if before else stored.conversation_id if stored else None
-            if of != conversation.id:
-                raise _no_such_response("after.response_id")
+        before = await self._run(socket, event.after.response_id) if event.after else None
         running = self.turns.running_in(conversation.id)
-        runs = [turn.state() for turn in (before, running) if turn is not None]
-        if before is None and stored is not None:
-            runs.insert(0, state_of(stored))
-        if before is running and running is not None:
-            runs = runs[:1]
+        of = before.names.conversation_id if isinstance(before, Turn) else before and before.conversation_id
+        if before is not None and of != conversation.id:
+            raise _no_such_response()
+        runs = [before.state() if isinstance(before, Turn) else state_of(before)] if before is not None else []
+        if running is not None and running is not before:
+            runs.append(running.state())
         self.audience.subscribe(socket, conversation.id)
-        socket.say(
-            ConversationSubscribed(
-                conversation_id=conversation.id, revision=conversation.revision, runs=runs, in_reply_to=event.event_id
-            )
-        )
-        if before is not None and after is not None:
-            socket.follow(before, None if before.continues and not after.sequence_number else after.sequence_number)
-        elif stored is not None:
-            socket.say(snapshot_of(stored))
-            socket.say(end_of(stored))
+        told = ConversationSubscribed(conversation_id=conversation.id, revision=conversation.revision, runs=runs)
+        socket.say(replace(told, in_reply_to=event.event_id))
+        if isinstance(before, Turn):
+            seen = event.after.sequence_number if event.after else 0
+            socket.follow(before, None if before.continues and seen == 0 else seen)
+        elif before is not None:
+            socket.say(snapshot_of(before))
+            socket.say(end_of(before))
         if running is not None and running is not before:
             socket.follow(running, None)
 
-    async def _stored(self, socket: Socket, response_id: str) -> Message:
+    async def _run(self, socket: Socket, response_id: str) -> Turn | Message:
+        """A run of this user: in memory, or as it is stored. Raises response_not_found."""
+        if turn := self.turns.find(socket.user_id, response_id=response_id):
+            return turn
         row = await self.history.answer(socket.user_id, response_id=response_id)
-        if row is None:
-            raise _no_such_response("response_id")
-        return row
+        if found := self.turns.find(socket.user_id, response_id=response_id) or row:  # it may have begun meanwhile
+            return found
+        raise _no_such_response()
 
 
-def _no_such_response(param: str) -> ApiError:
-    return ApiError("response_not_found", "There is no such response.", param=param)
+def _no_such_response() -> ApiError:
+    return ApiError("response_not_found", "There is no such response.", param="response_id")

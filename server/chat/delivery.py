@@ -12,10 +12,14 @@ MAX_DELTA = 64 << 10  # characters of one merged delta, so that one frame never 
 
 class Cursor:
     def __init__(self, turn: Turn, seen: int | None) -> None:
-        """`seen`: the last number that the client has. None, or one the run never reached: begin with a snapshot."""
+        """`seen`: the last number that the client has; the end is given in any case.
+
+        None, or a number that the run never reached: begin with a snapshot.
+        """
+        last = len(turn.numbered)
         self.turn = turn
-        self.seen = seen if seen is not None and seen <= len(turn.numbered) else 0
-        self._snapshot_due = seen is None or seen > len(turn.numbered)
+        self._snapshot_due = seen is None or seen > last
+        self.seen = min(seen or 0, last - (turn.end is not None))
         self._states: dict[type[RunEvent], int] = {}
         self.due = float("-inf")  # when the next delta may go
 

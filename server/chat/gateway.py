@@ -52,15 +52,17 @@ class Gateway:
         return identity
 
     async def _identify(self, connection: WebSocket) -> Identity:
-        """An address that keeps failing is not even looked at for a while."""
-        address, clock = address_of(connection), asyncio.get_running_loop().time
-        if wait := self.failures.wait(address, clock()):
-            raise ApiError("rate_limit_exceeded", "Too many failed attempts.", retry_after_ms=int(wait * 1e3) + 1)
+        """Who fails too often is told to wait; who is known comes in, however often others at their address fail."""
         try:
             identity = await self.authenticator.identify(connection)
             require(identity, Act.CHAT)
         except (Unauthorized, Forbidden):
-            self.failures.note(address, clock())
+            address, now = address_of(connection), asyncio.get_running_loop().time()
+            if wait := self.failures.wait(address, now):
+                raise ApiError(
+                    "rate_limit_exceeded", "Too many failed attempts.", retry_after_ms=int(wait * 1e3) + 1
+                ) from None
+            self.failures.note(address, now)
             raise
         return identity
 

@@ -55,11 +55,13 @@ class Socket:
     # What others do to it --------------------------------------------------------------------------------------------
 
     def say(self, event: ServerEvent) -> None:
+        """Put an event in line. One large one is no offence, to leave that much unread is."""
+        if len(self._line) >= self._limits.outgoing_frames or self._line_size > self._limits.outgoing_bytes:
+            self.close(SLOW)
+            return
         frame = write_frame(event)
         self._line.append(frame)
-        self._line_size += len(frame)
-        if len(self._line) > self._limits.outgoing_frames or self._line_size > self._limits.outgoing_bytes:
-            self.close(SLOW)
+        self._line_size += _bytes(frame)
         self._news.set()
 
     def refuse(self, error: ApiError, event_id: str | None) -> None:
@@ -158,7 +160,7 @@ class Socket:
         """What was said first, then what the runs have."""
         if self._line:
             frame = self._line.popleft()
-            self._line_size -= len(frame)
+            self._line_size -= _bytes(frame)
             return frame
         for cursor in list(self._cursors.values()):
             if event := cursor.next(now, self.coalesce_s):
@@ -197,3 +199,7 @@ class Socket:
         abort: Callable[[], None] | None = self._connection.scope.get("extensions", {}).get("hamdam.abort")
         if abort is not None:
             abort()
+
+
+def _bytes(frame: str) -> int:
+    return len(frame.encode())

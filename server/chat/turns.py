@@ -94,8 +94,14 @@ class Turns:
         """A task that ends with the server, not with whoever asked for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ApiError):  # a refusal is for whoever asked
+            log.error("a task of the chat broke", exc_info=error)
 
     async def delete(self, user_id: str, conversation_id: str) -> None:
         """Stop what runs in a conversation, forget its rows and then its blocks. Raises conversation_not_found."""
@@ -129,25 +135,27 @@ class Turns:
         """A turn from its start to its stored end."""
         unwatch = self.authenticator.watch(identity, lambda _code: self._right_lost(turn))
         try:
-            try:
-                finished = await turn.follow()
-            except Exception:
-                log.exception("a turn broke")
-                turn.generation.cancel()
-                finished = Finished("failed", turn.generation.usage, turn.generation.token_ids, Timings())
-            await self._end(turn, finished)
+            await self._end(turn, await self._finished(turn))
         finally:
             unwatch()
             self.release(turn.names.conversation_id)
             asyncio.get_running_loop().call_later(self.limits.replay_s, self._forget, turn)
+
+    async def _finished(self, turn: Turn) -> Finished:
+        try:
+            return await turn.follow()
+        except Exception:
+            log.exception("a turn broke")
+            turn.generation.cancel()
+            return Finished("failed", turn.generation.usage, turn.generation.token_ids, Timings())
 
     async def _end(self, turn: Turn, finished: Finished) -> None:
         ending = ending_of(finished, going_down=self.draining, engine_dead=self.engine.stats().state == "dead")
         end, row = turn.ending(ending, finished.token_ids)
         try:
             conversation = await self.rows.finish(row)
-        except (StorageError, SQLAlchemyError) as error:
-            log.error("an answer could not be saved, it is kept in memory: %s", error)
+        except Exception:  # whatever it was: a run has an end, and its text is not lost
+            log.exception("an answer could not be saved, it is kept in memory")
             self._unsaved[row.response_id] = row
             turn.append(turn.not_saved(ending))
             return
@@ -169,7 +177,7 @@ class Turns:
     def _forget(self, turn: Turn) -> None:
         names = turn.names
         if names.response_id in self._unsaved:
-            asyncio.get_running_loop().call_later(self.limits.replay_s, self._forget, turn)
+            asyncio.get_running_loop().call_later(max(self.limits.replay_s, SAVE_EVERY_S), self._forget, turn)
             return
         self._by_response.pop(names.response_id, None)
         if self._by_client.get((names.user_id, names.client_id)) is turn:

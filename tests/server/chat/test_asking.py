@@ -1,10 +1,12 @@
 """Asking: one question from a tab to its answer, in every way the protocol has. Over a real socket."""
 import asyncio
+import threading
 
 import pytest
 from sqlalchemy import func, select
 from world import Client, Run, World, in_world, small_engine
 
+from hamdam.server.chat import asking
 from hamdam.server.storage.tables import Message
 
 
@@ -325,3 +327,22 @@ async def test_warming_brings_blocks_up_and_stores_nothing(world: World) -> None
         assert await count_messages(world) == 2
         error = await ana.refused(type="response.create", client_id="w", conversation={}, generate=False)
         assert error["param"] == "conversation_id"
+
+
+@in_world()
+async def test_g20_a_long_history_is_put_together_off_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    chat_of = asking.chat_of
+
+    def watched(*given):
+        threads.append(threading.current_thread().name)
+        return chat_of(*given)
+
+    monkeypatch.setattr(asking, "chat_of", watched)
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("say one")
+        await ana.ask("say two", conversation_id=run.conversation)
+    assert len(threads) == 2
+    assert threading.main_thread().name not in threads
