@@ -38,6 +38,7 @@ class OneLine(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    os.umask(0o077)  # whatever we write is for our own account alone
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     asked = _parser().parse_args(arguments)
     try:

@@ -81,6 +81,7 @@ class Server(uvicorn.Server):
 def server_config(app: Starlette, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        port=0,  # where no socket is given: any that is free
         loop="uvloop",
         http="httptools",
         ws=AbortableProtocol,

@@ -146,7 +146,7 @@ def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
     path = given or data / "hamdam.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if given is None:
             return {}
         raise SettingsError(f"{path} is not there") from error
