@@ -61,6 +61,12 @@ test("g04 after a restart the server's text counts, also where it is shorter", (
   assert.equal(chat.path.value.at(-1)?.message.value.status, "interrupted");
 });
 
+test("g04 an answer that ended between the list of messages and the subscription is noticed", () => {
+  const chat = asked();
+  assert.equal(chat.subscribed([]), "stale");
+  assert.equal(chat.subscribed([{ response_id: "resp", item_id: "a", status: "in_progress", sequence_number: 7 }]), "ok");
+});
+
 test("g04 an old list of messages does not undo what streamed meanwhile", () => {
   const chat = asked();
   for (const event of [created, started, delta("One two", 3)]) chat.apply(event);

@@ -1,6 +1,6 @@
 // One conversation as the page holds it: its tree of messages and the runs that write in it. It applies events; it sends none (actions.ts).
 import { computed, type Signal, signal } from "@preact/signals";
-import { ENDS, type ErrorBody, type Item, type RunEvent, type Status, type Timings, type Usage } from "./protocol.ts";
+import { ENDS, type ErrorBody, type Item, type RunEvent, type RunState, type Status, type Timings, type Usage } from "./protocol.ts";
 import { RunCursor } from "./run.ts";
 import { type Node, Tree } from "./tree.ts";
 
@@ -131,6 +131,14 @@ export class Chat {
     const run = this.runs.get(responseId) ?? new RunCursor(responseId, itemId);
     this.runs.set(responseId, run);
     return run;
+  }
+
+  /** What runs, as the server says on subscribing. "stale": an answer ended between the list of messages and now. */
+  subscribed(runs: readonly RunState[]): "ok" | "stale" {
+    for (const run of runs) this.bind(run.response_id, run.item_id);
+    const written = new Set(runs.map(({ item_id }) => item_id));
+    const messages = this.places.peek().map(({ message }) => message.peek());
+    return messages.some(({ id, status, saved }) => status === "in_progress" && saved === "yes" && !written.has(id)) ? "stale" : "ok";
   }
 
   /** Applies an event of a run. "gap": something is missing, subscribe again. */

@@ -1,6 +1,6 @@
 // A question: what the reader wrote, as it was written, with copy and edit. An edit asks anew, beside the old wording.
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Branches, CopyButton } from "./branches.tsx";
 import type { Place } from "./chat.ts";
 import { directionOf } from "./direction.ts";
@@ -47,7 +47,7 @@ export function Question({ place }: { place: Place }) {
 
 function Editor({ text, done }: { text: string; done: (text: string | null) => void }) {
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const { current } = field;
     if (!current) return;
     current.focus();

@@ -1,6 +1,6 @@
 // The list of conversations by date, with rename and delete, and the reader's own corner below it. On a phone it is a drawer.
 import { useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { byDate } from "./dates.ts";
 import { directionOf } from "./direction.ts";
 import { forgetAllDrafts } from "./drafts.ts";
@@ -87,7 +87,7 @@ function Row({ conversation: { id, title } }: { conversation: Conversation }) {
 function Rename({ title, done }: { title: string; done: (title: string | null) => void }) {
   const field = useRef<HTMLInputElement>(null);
   const over = useRef(false);
-  useEffect(() => field.current?.select(), []);
+  useLayoutEffect(() => field.current?.select(), []);
   const finish = (result: string | null) => {
     if (over.current) return; // taking the field away blurs it
     over.current = true;

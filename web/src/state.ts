@@ -1,6 +1,6 @@
 // What this tab knows: the conversations, the one on screen, and what it asked for and was not answered yet. Commands are actions.ts.
 import { batch, computed, signal } from "@preact/signals";
-import { type Opened, openConversation, type Page, Refused } from "./api.ts";
+import { listConversations, type Opened, openConversation, type Page, Refused } from "./api.ts";
 import { Chat } from "./chat.ts";
 import type { ClientEvent, Conversation, CreateResponse, ErrorBody, ServerEvent } from "./protocol.ts";
 import { Connection } from "./socket.ts";
@@ -67,6 +67,17 @@ export class State {
     this.nextCursor.value = page.next_cursor;
   }
 
+  /** The top of the list as it is now: while this tab was not listening some may have gone. */
+  private async refreshList(): Promise<void> {
+    const before = new Set(this.conversations.peek().map(({ id }) => id));
+    const page = await listConversations(null).catch(() => null);
+    if (!page) return; // the next connection tries again
+    const still = new Set(page.data.map(({ id }) => id));
+    const last = page.next_cursor === null ? "" : (page.data.at(-1)?.updated_at ?? "");
+    const kept = this.conversations.peek().filter(({ id, updated_at }) => still.has(id) || !before.has(id) || updated_at < last);
+    this.conversations.value = newestFirst([...page.data, ...kept]);
+  }
+
   /** Brings a conversation to the screen; null is a new one. */
   show(id: string | null, opened?: Opened): void {
     const before = this.chat.peek();
@@ -80,19 +91,22 @@ export class State {
     if (id !== null) void this.load(chat, opened !== undefined);
   }
 
-  /** The last messages of the chat, as far back as its leaf, and then its events from there on. */
-  async load(chat: Chat, first = false): Promise<void> {
-    const { id } = chat;
-    if (id === null) return;
+  /** The last messages of the chat, as far back as its leaf, and then its events from there on. `known`: the page came with them. */
+  async load(chat: Chat, known = false): Promise<void> {
+    if ((await this.reload(chat, known)) && this.chat.peek() === chat) this.subscribe(chat);
+  }
+
+  private async reload(chat: Chat, known = false): Promise<boolean> {
+    if (chat.id === null) return false;
     try {
-      if (!first) this.take(chat, await openConversation(id));
+      if (!known) this.take(chat, await openConversation(chat.id));
       while (chat.earlier.peek() && chat.path.peek().length === 0) await this.loadEarlier(chat);
+      return true;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       if (this.chat.peek() === chat) this.problem.value = error.error;
-      return;
+      return false;
     }
-    if (this.chat.peek() === chat) this.subscribe(chat);
   }
 
   async loadEarlier(chat: Chat): Promise<void> {
@@ -130,6 +144,7 @@ export class State {
     const chat = this.chat.peek();
     if (this.greetings++ > 0) void this.load(chat); // while we were away anything may have happened
     else if (chat.loaded) this.subscribe(chat);
+    void this.refreshList();
   }
 
   private event(event: ServerEvent): void {
@@ -152,7 +167,7 @@ export class State {
       }
       case "conversation.subscribed": {
         const chat = this.chats.get(event.conversation_id);
-        for (const run of event.runs) chat?.bind(run.response_id, run.item_id);
+        if (chat?.subscribed(event.runs) === "stale") void this.reload(chat);
         break;
       }
       case "error":
