@@ -1,11 +1,11 @@
-"""A server without a socket, for tests of people and of what stands before the routes: requests go straight into the app.
+"""A server without a socket, for tests of people and of what stands before the routes. The engine is not started.
 
     @in_lobby(public_url="https://chat.example.org")
     async def test_…(lobby: Lobby) -> None:
         await lobby.person("ana")
         async with lobby.browser() as ana: …
 
-The engine is the scripted one, and is not started.
+Requests go straight into the app.
 """
 import asyncio
 import contextlib

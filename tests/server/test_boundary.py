@@ -1,4 +1,4 @@
-"""The boundary: headers on everything, foreign pages kept out, bodies bounded. For every route there is, not for some."""
+"""The boundary: headers on everything, foreign pages kept out, bodies bounded; for every route there is."""
 import itertools
 
 import httpx
@@ -132,7 +132,8 @@ async def test_g05_a_cookie_s_socket_comes_from_our_own_page_or_not_at_all(lobby
     client = sockets(lobby)
     for origins in [None, *FOREIGN]:
         headers = {"cookie": "hamdam=x"} | ({} if origins is None else {"origin": origins})
-        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/ws", headers=headers, subprotocols=["hamdam.v1"]):
+        socket = client.websocket_connect("/ws", headers=headers, subprotocols=["hamdam.v1"])
+        with pytest.raises(WebSocketDenialResponse) as refused, socket:
             pass
         assert refused.value.status_code == 403, origins
         guarded(refused.value)
@@ -191,7 +192,8 @@ async def test_what_is_not_there_under_api_and_v1_is_said_as_an_error_object(lob
         for path in ("/api/nothing", "/v1/nothing", "/api/", "/v1/", "/api/me/", "/api/keys/a/b"):
             said = await somebody.get(path)
             assert (said.status_code, said.json()["error"]["code"]) == (404, "not_found"), path
-        for method, path in (("PUT", "/api/me"), ("GET", "/api/sign-in"), ("PATCH", "/api/keys"), ("DELETE", "/v1/models")):
+        wrong = (("PUT", "/api/me"), ("GET", "/api/sign-in"), ("PATCH", "/api/keys"), ("DELETE", "/v1/models"))
+        for method, path in wrong:
             said = await somebody.request(method, path)
             assert (said.status_code, said.json()["error"]["code"]) == (405, "method_not_allowed"), path
             assert said.json()["error"]["type"] == "invalid_request_error"

@@ -123,7 +123,9 @@ def test_what_the_command_does_is_in_the_audit_log(ana: str, tmp_path: Path, cap
         ((), 2, "required"),
     ],
 )
-def test_every_refusal_is_one_line(ana: str, monkeypatch, capsys, arguments: tuple[str, ...], status: int, said: str) -> None:
+def test_every_refusal_is_one_line(
+    ana: str, monkeypatch, capsys, arguments: tuple[str, ...], status: int, said: str
+) -> None:
     with_password(monkeypatch)
     assert hamdam(*arguments) == status
     printed = capsys.readouterr()
@@ -174,23 +176,17 @@ def test_every_option_is_in_the_help_with_its_variable(capsys) -> None:
     assert "--data" in said and "--config" in said
 
 
-def test_people_and_keys_need_no_torch(tmp_path: Path) -> None:
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest\n"
-        "from hamdam.server.__main__ import main\n"
-        "assert main(['user', 'list']) == 0\n"
-        "assert not {'torch', 'numba', 'triton'} & set(sys.modules), 'a heavy library was loaded'\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={"HAMDAM_DATA": str(tmp_path / "data"), "PATH": ""})
-
-
-def test_what_the_command_writes_is_for_its_account_alone(tmp_path: Path) -> None:
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest\n"
-        "from hamdam.server.__main__ import main\n"
-        "main(['user', 'list'])\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={"HAMDAM_DATA": str(tmp_path / "data"), "PATH": ""})
+def test_people_and_keys_need_no_torch_and_what_is_written_is_private(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import conftest
+from hamdam.server.__main__ import main
+assert main(["user", "list"]) == 0
+assert not {{"torch", "numba", "triton"}} & set(sys.modules), "a heavy library was loaded"
+"""
+    environ = {"HAMDAM_DATA": str(tmp_path / "data"), "PATH": ""}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env=environ)
     made = list((tmp_path / "data").rglob("*"))
     assert made
     assert {path.stat().st_mode & 0o077 for path in made} == {0}

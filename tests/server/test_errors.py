@@ -1,4 +1,4 @@
-"""Errors: one object for every failure, with the type and status that belong to its code, and nothing of the inside in it."""
+"""Errors: one object for every failure, with its code's own type and status, and nothing of the inside in it."""
 import logging
 
 import pytest

@@ -111,7 +111,8 @@ def test_a_stop_in_the_middle_of_an_answer_keeps_it_and_says_so(key: str, tmp_pa
         async with connect(url, subprotocols=["hamdam.v1"], additional_headers=headers) as socket:
             text = {"type": "input_text", "text": "count 5000"}
             question = [{"type": "message", "role": "user", "content": [text]}]
-            await socket.send(json.dumps({"type": "response.create", "client_id": "c", "conversation": {}, "input": question}))
+            asked = {"type": "response.create", "client_id": "c", "conversation": {}, "input": question}
+            await socket.send(json.dumps(asked))
             seen, conversation, last = "", "", ""
             with contextlib.suppress(ConnectionClosed):
                 while True:
@@ -128,7 +129,8 @@ def test_a_stop_in_the_middle_of_an_answer_keeps_it_and_says_so(key: str, tmp_pa
         conversation, seen = asyncio.run(talk(server))
         assert server.process.wait(60) == 0
     with running(tmp_path) as server:
-        request = urllib.request.Request(f"{server.url}/api/conversations/{conversation}", headers={"Authorization": f"Bearer {key}"})
+        path = f"{server.url}/api/conversations/{conversation}"
+        request = urllib.request.Request(path, headers={"Authorization": f"Bearer {key}"})
         with urllib.request.urlopen(request, timeout=30) as said:
             answer = json.load(said)["items"][-1]
         assert (answer["status"], answer["text"]) == ("interrupted", seen)

@@ -18,7 +18,8 @@ def test_without_anything_said_it_is_the_loopback_and_the_default_model(tmp_path
 
 def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path: Path) -> None:
     write(tmp_path, 'port = 1\nhost = "a"\ndevice = "cpu"\n')
-    settings = read_settings({"data": str(tmp_path), "port": "3", "host": None}, {"HAMDAM_PORT": "2", "HAMDAM_HOST": "b"})
+    given = {"data": str(tmp_path), "port": "3", "host": None}
+    settings = read_settings(given, {"HAMDAM_PORT": "2", "HAMDAM_HOST": "b"})
     assert (settings.port, settings.host, settings.device) == (3, "b", "cpu")
 
 
@@ -53,13 +54,16 @@ def test_data_and_config_are_found_by_the_environment_too(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("1", 1), ("512MB", 512_000_000), ("512 mb", 512_000_000), ("1GiB", 1 << 30), ("1.5GiB", 3 << 29), ("2kib", 2048), ("7B", 7), ("1TB", 10**12)],
+    [
+        *(("1", 1), ("7B", 7), ("512MB", 512_000_000), ("512 mb", 512_000_000), ("1TB", 10**12)),
+        *(("2kib", 2048), ("1GiB", 1 << 30), ("1.5GiB", 3 << 29)),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(text: str, found: int) -> None:
     assert size(text) == found
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "GiB", "1e9", "nan", "1,5GB", "١GB", "0.0001KB", "1G", "1 GiB extra"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "GiB", "1e9", "nan", "1,5GB", "١GB", "0.0001KB", "1G", "1GiBx"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a size"):
         size(text)

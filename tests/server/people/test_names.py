@@ -13,12 +13,21 @@ def test_spellings_of_one_name_are_one_account(spelling: str) -> None:
     assert name_key(spelling) == name_key("ana")
 
 
-@pytest.mark.parametrize(("one", "other"), [("Straße", "STRASSE"), ("ﬁn", "FIN"), ("I", "i"), ("é", "e\u0301"), ("می\u200cخواهم", "میخواهم")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Straße", "STRASSE"), ("ﬁn", "FIN"), ("I", "i"), ("é", "e\u0301"), ("می\u200cخواهم", "میخواهم")],
+)
 def test_case_and_composition_make_no_second_account(one: str, other: str) -> None:
     assert name_key(one) == name_key(other)
 
 
-@pytest.mark.parametrize("name", ["Ana María", "مریم", "می\u200cخواهم", "李小龙", "さくらカ", "김 철수 2", "O'Neill-Smith", "Ōtani", "Ana.B_3", "ʻIolani"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Ana María", "O'Neill-Smith", "Ōtani", "ʻIolani", "Ana.B_3"),
+        *("مریم", "می\u200cخواهم", "李小龙", "さくらカ", "김 철수 2"),
+    ],
+)
 def test_names_of_people_are_names(name: str) -> None:
     assert clean_name(name) == name
 
@@ -29,7 +38,10 @@ def test_space_round_and_in_a_name_is_single() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "   ", "\u200b", "ana\u200b", "ana\u202etxt", "ana\x00", "ana\x1b[2J", "\u2066ana\u2069", "a\u200cna", "\ufeffana", "x" * (LONGEST + 1), "\ud800"],
+    [
+        *("", "   ", "\u200b", "ana\u200b", "ana\u202etxt", "\u2066ana\u2069", "a\u200cna", "\ufeffana"),
+        *("ana\x00", "ana\x1b[2J", "\ud800", "x" * (LONGEST + 1)),
+    ],
 )
 def test_what_cannot_be_seen_is_no_name(name: str) -> None:
     with pytest.raises(ApiError) as refused:

@@ -63,7 +63,10 @@ def test_a_broken_hash_is_wrong_and_no_fault() -> None:
     assert not asyncio.run(Passwords(CHEAP).verify("x", "$argon2id$nothing"))
 
 
-@pytest.mark.parametrize("password", ["", "short", "password", "Password123!", "QWERTYUIOP", "12345678", "aaaaaaaaaaaa", "abababab", "hamdam2024"])
+@pytest.mark.parametrize(
+    "password",
+    ["", "short", "password", "Password123!", "QWERTYUIOP", "12345678", "aaaaaaaaaaaa", "abababab", "hamdam2024"],
+)
 def test_what_is_guessed_first_is_refused(password: str) -> None:
     with pytest.raises(ApiError) as refused:
         Passwords(CHEAP).check(password)

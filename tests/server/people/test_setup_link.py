@@ -50,7 +50,8 @@ async def test_a_wrong_link_makes_nobody_and_cannot_be_tried_for_ever(lobby: Lob
     async with lobby.database.read() as sql:
         stored = await sql.scalar(select(SetupLink.secret_hash))
     async with lobby.browser() as somebody:
-        statuses = [(await somebody.post("/api/setup", json=first(wrong))).status_code for wrong in ("", "x", stored, token[:-1], token + "x", "y")]
+        wrong = ["", "x", stored, token[:-1], token + "x", "y"]
+        statuses = [(await somebody.post("/api/setup", json=first(one))).status_code for one in wrong]
     assert statuses == [403, 403, 403, 403, 403, 429]
     async with lobby.database.read() as sql:
         assert await sql.scalar(select(User.id)) is None

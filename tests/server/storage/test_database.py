@@ -122,10 +122,13 @@ def test_g03_cancelled_twice_while_rolling_back_still_leaves_no_lock(tmp_path: P
 
 def test_an_exception_rolls_back_and_the_next_writer_gets_on(tmp_path: Path) -> None:
     async def work(database: Database) -> None:
-        with pytest.raises(KeyError):
+        async def add_one_and_fail() -> None:
             async with database.write() as sql:
                 await sql.execute(ADD_ONE)
                 raise KeyError
+
+        with pytest.raises(KeyError):
+            await add_one_and_fail()
         assert await count(database) == 0
         async with database.write() as sql:
             await sql.execute(ADD_ONE)
@@ -178,10 +181,14 @@ def test_a_full_disk_is_said_as_that_and_what_was_there_stands(tmp_path: Path) -
         async with database.write() as sql:
             pages = (await sql.execute(text("PRAGMA page_count"))).scalar_one()
             await sql.execute(text(f"PRAGMA max_page_count = {pages + 2}"))
-        with pytest.raises(StorageFull, match="the disk is full"):
+
+        async def add_one_and_a_lot() -> None:
             async with database.write() as sql:
                 await sql.execute(ADD_ONE)
                 await sql.execute(text("CREATE TABLE big AS SELECT zeroblob(1000000) AS b"))
+
+        with pytest.raises(StorageFull, match="the disk is full"):
+            await add_one_and_a_lot()
         assert await count(database) == 0
         async with database.write() as sql:
             await sql.execute(ADD_ONE)

@@ -9,8 +9,16 @@ import pytest
 from hamdam.server.storage.errors import FolderInUse, StorageError
 from hamdam.server.storage.folder import DataFolder, filesystem_type, is_network
 
-HOLD = "import sys; from pathlib import Path; from hamdam.server.storage.folder import DataFolder; DataFolder(Path(sys.argv[1])).lock(); {then}"
 ROOT = Path(__file__).resolve().parents[3]
+HOLD_AND_DIE = f"""
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import conftest
+from hamdam.server.storage.folder import DataFolder
+DataFolder(Path(sys.argv[1])).lock()
+os._exit(9)
+"""
 
 
 def mode(path: Path) -> int:
@@ -46,8 +54,7 @@ def test_a_second_one_is_refused_while_the_first_holds_the_folder(tmp_path: Path
 
 
 def test_the_lock_of_a_killed_process_is_free_again(tmp_path: Path) -> None:
-    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest; " + HOLD.format(then="import os; os._exit(9)")
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False).returncode == 9
+    assert subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], cwd=ROOT, check=False).returncode == 9
     folder = DataFolder(tmp_path)
     folder.lock()
     folder.unlock()

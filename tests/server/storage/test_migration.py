@@ -56,7 +56,8 @@ def test_the_constraints_have_the_names_that_later_steps_will_use(tmp_path: Path
         with closing(sqlite3.connect(path)) as database:
             tables = dict(database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
         tables.pop("alembic_version", None)
-        return {name: {line.strip(" ,\t\n)") for line in sql.splitlines() if "CONSTRAINT" in line} for name, sql in tables.items()}
+        lines = {name: sql.splitlines() for name, sql in tables.items()}
+        return {name: {line.strip(" ,\t\n)") for line in lines[name] if "CONSTRAINT" in line} for name in lines}
 
     assert constraints(tmp_path / "stepped.db") == constraints(tmp_path / "made.db")
 
