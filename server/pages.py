@@ -24,6 +24,7 @@ from .people.identity import Identity, Unauthorized
 from .people.passwords import SHORTEST
 from .people.visitor import visitor_of
 
+NOT_KEPT = {"cache-control": "no-store"}
 THEMES = ("light", "dark")
 FIRST_ITEMS = 30  # messages that come with the page; older ones are asked for
 LOCAL_PATH = re.compile(r"/(c/[\w-]{1,64})?\Z", re.ASCII)  # where a sign-in may lead to: never to another site
@@ -79,7 +80,7 @@ class Pages:
         try:
             identity = await self.house.authenticator.identify(request)
         except Unauthorized:
-            return RedirectResponse(f"/sign-in?next={quote(request.url.path)}", 303)
+            return RedirectResponse(f"/sign-in?next={quote(request.url.path)}", 303, NOT_KEPT)
         if not self.assets.built:
             return self._error(request, 503, "error.title", "error.notBuilt")
         locale = self._locale(request)
@@ -107,7 +108,7 @@ class Pages:
             await self.house.authenticator.identify(request)
         except ApiError:
             return await self._sign_in_page(request, _local(request.query_params.get("next", "/")))
-        return RedirectResponse("/", 303)
+        return RedirectResponse("/", 303, NOT_KEPT)
 
     async def sign_in(self, request: Request) -> Response:
         form = await _form(request)
@@ -156,7 +157,7 @@ class Pages:
         return self._error(request, 404, "error.notFoundTitle", "error.notFound")
 
     def _signed_in(self, following: str, secret: str) -> Response:
-        response = RedirectResponse(following, 303)
+        response = RedirectResponse(following, 303, NOT_KEPT)
         self.house.cookie.set(response, secret)
         return response
 
@@ -189,7 +190,7 @@ class Pages:
             asset=self.assets.address,
             **values,
         )
-        return HTMLResponse(html, status, {"cache-control": "no-store", "vary": "cookie, accept-language"})
+        return HTMLResponse(html, status, NOT_KEPT)
 
     def _locale(self, request: Request) -> Locale:
         return self.locales.preferred(request.headers.get("accept-language", ""))
