@@ -59,6 +59,7 @@ def create_app(
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(house.authenticator.watcher.run())
                 yield
+                await house.turns.close()  # done already where a signal stopped the server
                 watching.cancel()
         finally:
             engine.stop()
