@@ -16,6 +16,7 @@ from ..people.authenticator import Authenticator
 from ..people.identity import Forbidden, Identity, Unauthorized
 from ..people.permissions import Act, require
 from ..settings import Limits
+from ..storage.errors import StorageError
 from .audience import Audience
 from .delivery import Cursor
 from .frames import RefusedFrame, read_frame, write_frame
@@ -138,6 +139,9 @@ class Socket:
             self.refuse(error, event_id)
             if isinstance(error, Unauthorized | Forbidden):
                 self.close(SIGNED_OUT if isinstance(error, Unauthorized) else DISABLED)
+        except StorageError as error:
+            log.error("%s", error)
+            self.refuse(ApiError("internal", "The server cannot save anything now."), event_id)
         except Exception:
             log.exception("an event could not be handled")
             self.refuse(ApiError("internal", "This went wrong here."), event_id)

@@ -6,16 +6,15 @@ ends both. (The body was read to its end before, so nobody else waits for what c
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hamdam.engine import Engine, Event, Finished, Generation, SamplingParams, Text
+from hamdam.engine import Engine, Finished, Generation, SamplingParams, Text
 
 from ..chat.owner import owner_of
 from ..chat.refusals import engine_refusals
@@ -112,34 +111,28 @@ class Answer:
             generation.cancel()
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        texts: list[list[str]] = [[] for _ in self.generations]
-        ends: dict[int, Finished] = {}
-        async with _merged(self.generations) as events:
-            async for index, event in events:
-                if isinstance(event, Text):
-                    texts[index].append(event.text)
-                elif isinstance(event, Finished):
-                    if error := self._fault(event):
-                        await error.response()(scope, receive, send)
-                        return
-                    ends[index] = event
-        body = {
-            "object": "chat.completion",
-            **self.head,
-            "choices": [
-                {
-                    "index": index,
-                    "message": {"role": "assistant", "content": "".join(texts[index]), "refusal": None},
-                    "logprobs": None,
-                    "finish_reason": finished.reason,
-                    "stop_reason": self._stop(finished),
-                }
-                for index, finished in sorted(ends.items())
-            ],
-            "usage": self._usage(),
-        }
+        try:
+            choices = await _together(self._choice(index, g) for index, g in enumerate(self.generations))
+        except ApiError as error:
+            await error.response()(scope, receive, send)
+            return
+        body = {"object": "chat.completion", **self.head, "choices": choices, "usage": self._usage()}
         await _start(send, "application/json")
         await _send(send, msgspec.json.encode(body), more=False)
+
+    async def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
+        text: list[str] = []
+        async for event in generation:
+            if isinstance(event, Text):
+                text.append(event.text)
+            elif isinstance(event, Finished):
+                return {
+                    "index": index,
+                    "message": {"role": "assistant", "content": "".join(text), "refusal": None},
+                    "logprobs": None,
+                    **self._reasons(event),
+                }
+        raise RuntimeError("a generation ended without saying so")
 
     async def _stream(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         async def say(frame: dict[str, Any]) -> None:
@@ -147,27 +140,27 @@ class Answer:
                 await _send(send, b"data: " + msgspec.json.encode(frame) + b"\n\n")
 
         await _start(send, "text/event-stream; charset=utf-8")
-        for index in range(len(self.generations)):
-            await say(self._chunk(index, {"role": "assistant", "content": ""}))
-        async with _merged(self.generations) as events:
-            async for index, event in events:
-                if isinstance(event, Text) and event.text:
-                    await say(self._chunk(index, {"content": event.text}))
-                elif isinstance(event, Finished):
-                    if error := self._fault(event):
-                        await say({"error": error.body()})
-                        await _send(send, b"", more=False)
-                        return
-                    await say(self._chunk(index, {}, event))
+        try:
+            await _together(self._speak(index, g, say) for index, g in enumerate(self.generations))
+        except ApiError as error:
+            await say({"error": error.body()})
+            await _send(send, b"", more=False)  # and no [DONE]: what failed must not look finished
+            return
         if self.asked.include_usage:
             await say({"object": "chat.completion.chunk", **self.head, "choices": [], "usage": self._usage()})
         await _send(send, b"data: [DONE]\n\n", more=False)
 
+    async def _speak(self, index: int, generation: Generation, say: "Say") -> None:
+        await say(self._chunk(index, {"role": "assistant", "content": ""}))
+        async for event in generation:
+            if isinstance(event, Text) and event.text:
+                await say(self._chunk(index, {"content": event.text}))
+            elif isinstance(event, Finished):
+                await say(self._chunk(index, {}, event))
+
     def _chunk(self, index: int, delta: dict[str, str], finished: Finished | None = None) -> dict[str, Any]:
-        reason = finished.reason if finished else None
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        if finished:
-            choice["stop_reason"] = self._stop(finished)
+        reasons = self._reasons(finished) if finished else {"finish_reason": None}
+        choice = {"index": index, "delta": delta, "logprobs": None, **reasons}
         chunk = {"object": "chat.completion.chunk", **self.head, "choices": [choice]}
         return chunk | {"usage": None} if self.asked.include_usage else chunk
 
@@ -182,44 +175,31 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": usages[0].cached_tokens},
         }
 
-    def _stop(self, finished: Finished) -> str | int | None:
-        """What the client asked to stop at; the model's own end is none of that."""
-        stop = finished.stop
-        return stop if isinstance(stop, str) or stop in self.asked.params.stop_token_ids else None
-
-    def _fault(self, finished: Finished) -> ApiError | None:
+    def _reasons(self, finished: Finished) -> dict[str, Any]:
+        """Raises ApiError where this is no end but a failure. `stop_reason`: what the client asked to stop at."""
         if finished.reason in ("stop", "length"):
-            return None
+            stop = finished.stop
+            asked_for = isinstance(stop, str) or stop in self.asked.params.stop_token_ids
+            return {"finish_reason": finished.reason, "stop_reason": stop if asked_for else None}
         if self.right_lost:
-            return Unauthorized("This key or sign-in is no longer valid.")
+            raise Unauthorized("This key or sign-in is no longer valid.")
         if finished.reason == "stopped":
-            return ApiError("engine_unavailable", "The engine stopped.")
-        return ApiError("internal", f"The answer failed: {finished.error or finished.reason}.")
+            raise ApiError("engine_unavailable", "The engine stopped.")
+        raise ApiError("internal", f"The answer failed: {finished.error or finished.reason}.")
 
 
-@asynccontextmanager
-async def _merged(generations: Sequence[Generation]) -> AsyncIterator[AsyncIterator[tuple[int, Event]]]:
-    """The events of all, as they come, until each has ended."""
-    waiting: asyncio.Queue[tuple[int, Event]] = asyncio.Queue(64)
+Say = Callable[[dict[str, Any]], Awaitable[None]]
+T = TypeVar("T")
 
-    async def forward(index: int, generation: Generation) -> None:
-        async for event in generation:
-            await waiting.put((index, event))
 
-    async def events() -> AsyncIterator[tuple[int, Event]]:
-        left = len(generations)
-        while left:
-            index, event = await waiting.get()
-            left -= isinstance(event, Finished)
-            yield index, event
-
-    tasks = [asyncio.create_task(forward(index, generation)) for index, generation in enumerate(generations)]
+async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of it, or the first failure, at which the others are dropped."""
     try:
-        yield events()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -65,6 +65,21 @@ async def test_g04_coming_back_to_a_chat_shows_what_there_is_and_follows(world: 
 
 
 @in_world()
+async def test_g04_a_second_tab_sees_what_the_first_one_asks_next(world: World) -> None:
+    key = await world.key("ana")
+    async with world.client(key) as ana, world.client(key) as tab:
+        first = await ana.ask("say one")
+        await tab.subscribe(first, seen=first.seen)
+        assert (await tab.until("response.completed"))["sequence_number"] == first.seen, "an end is always given"
+        second = await ana.ask("say two", conversation_id=first.conversation)
+        created = await tab.until("response.created", response_id=second.id)
+        seen = Run(tab)
+        seen.take(created)
+        assert (await seen.follow(second.id)).text == "two"
+        assert seen.end == second.end
+
+
+@in_world()
 async def test_a_socket_that_follows_nothing_is_told_of_conversations_only(world: World) -> None:
     key = await world.key("ana")
     async with world.client(key) as ana, world.client(key) as tab, world.client(await world.key("bob")) as bob:

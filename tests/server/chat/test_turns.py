@@ -61,6 +61,23 @@ async def test_an_end_that_cannot_be_stored_says_so_and_is_stored_later(world: W
         assert [i["status"] for i in items] == ["completed"] * 4
 
 
+@in_world()
+async def test_a_question_that_cannot_be_stored_is_refused_and_takes_no_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(run):
+        raise StorageFull("the disk is full")
+
+    async with world.client(await world.key("ana")) as ana:
+        first = await ana.ask("say one")
+        with monkeypatch.context() as patch:
+            patch.setattr(world.turns.rows, "begin", full)
+            asked = {"type": "response.create", "conversation_id": first.conversation, "input": question("say two")}
+            assert (await ana.refused(**asked, client_id="c"))["code"] == "internal"
+        assert not world.engine._open
+        assert (await ana.ask("say two", conversation_id=first.conversation, client_id="c")).text == "two"
+
+
 @in_world(gate=True)
 async def test_running_texts_are_saved_in_one_transaction(world: World) -> None:
     key = await world.key("ana", service=True)
