@@ -20,7 +20,7 @@ from .keys import looks_like_key, touch_key
 from .logins import TOUCHED_EVERY as LOGIN_TOUCHED_EVERY
 from .logins import touch_login
 from .opaque import hash_secret
-from .watcher import Watcher
+from .watcher import Account, Watcher
 
 log = logging.getLogger("hamdam.people")
 
@@ -59,6 +59,10 @@ class Authenticator:
     def watch(self, identity: Identity, lost: Callable[[int], None]) -> Callable[[], None]:
         """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns how to stop."""
         return self.watcher.watch(identity, lost)
+
+    def watch_account(self, user_id: str, lost: Callable[[int], None]) -> Callable[[], None]:
+        """The same for what outlives the sign-in that began it: told only when the account is disabled or deleted."""
+        return self.watcher.watch(Account(user_id), lost)
 
     async def _login(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
         rows = select(User.id, User.name, User.role, User.state, Login.id, Login.last_used_at)

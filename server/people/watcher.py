@@ -6,6 +6,7 @@ command, an expiry and a request on another socket are all the same to it.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,15 +23,22 @@ EVERY_S = 0.5
 log = logging.getLogger("hamdam.people")
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What stands on the account alone, and stays when the sign-in or key that began it is gone."""
+
+    user_id: str
+
+
 class Watcher:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._watched: dict[object, tuple[Identity, Callable[[int], None]]] = {}
+        self._watched: dict[object, tuple[Identity | Account, Callable[[int], None]]] = {}
         self._something = asyncio.Event()
 
-    def watch(self, identity: Identity, lost: Callable[[int], None]) -> Callable[[], None]:
+    def watch(self, right: Identity | Account, lost: Callable[[int], None]) -> Callable[[], None]:
         handle = object()
-        self._watched[handle] = (identity, lost)
+        self._watched[handle] = (right, lost)
         self._something.set()
 
         def unwatch() -> None:
@@ -53,13 +61,14 @@ class Watcher:
     async def look(self) -> None:
         """One look at all that is watched; each loss is told once."""
         watched = dict(self._watched)
-        lost = await self._lost({identity for identity, _ in watched.values()})
-        for handle, (identity, tell) in watched.items():
-            if identity in lost and self._watched.pop(handle, None) is not None:
-                asyncio.get_running_loop().call_soon(tell, lost[identity])
+        lost = await self._lost({right for right, _ in watched.values()})
+        for handle, (right, tell) in watched.items():
+            if right in lost and self._watched.pop(handle, None) is not None:
+                asyncio.get_running_loop().call_soon(tell, lost[right])
 
-    async def _lost(self, identities: set[Identity]) -> dict[Identity, int]:
-        users = select(User.id, User.state, User.role).where(User.id.in_({i.user_id for i in identities}))
+    async def _lost(self, rights: set[Identity | Account]) -> dict[Identity | Account, int]:
+        identities = {right for right in rights if isinstance(right, Identity)}
+        users = select(User.id, User.state, User.role).where(User.id.in_({right.user_id for right in rights}))
         logins = select(Login.id).where(Login.id.in_({i.login_id for i in identities}), Login.expires_at > now_us())
         keys = select(ApiKey.id).where(
             ApiKey.id.in_({i.key_id for i in identities}),
@@ -69,11 +78,12 @@ class Watcher:
         async with self._database.read() as sql:
             now = {user_id: (state, role) for user_id, state, role in await sql.execute(users)}
             alive = {*await sql.scalars(logins), *await sql.scalars(keys)}
-        lost = {}
-        for identity in identities:
-            state, role = now.get(identity.user_id, ("deleted", ""))
+        ended = {i for i in identities if (i.login_id or i.key_id) not in alive}
+        lost: dict[Identity | Account, int] = {}
+        for right in rights:
+            state, role = now.get(right.user_id, ("deleted", ""))
             if state == "disabled":
-                lost[identity] = DISABLED
-            elif state != "active" or role != identity.role or (identity.login_id or identity.key_id) not in alive:
-                lost[identity] = SIGN_IN_ENDED
+                lost[right] = DISABLED
+            elif state != "active" or right in ended or (isinstance(right, Identity) and role != right.role):
+                lost[right] = SIGN_IN_ENDED
         return lost

@@ -22,6 +22,16 @@ async def test_the_link_makes_an_admin_who_is_signed_in(lobby: Lobby) -> None:
 
 
 @in_lobby()
+async def test_g10_a_fresh_server_has_no_account_and_no_default_opens_it(lobby: Lobby) -> None:
+    assert await lobby.house.accounts.list() == []
+    for name in ("admin", "root", "hamdam"):
+        for password in ("admin", "admin123", "password", "change-me", "hamdam", ""):
+            async with lobby.browser(address=f"10.{len(name)}.{len(password)}.1") as somebody:
+                said = await somebody.post("/api/sign-in", json={"name": name, "password": password})
+            assert said.status_code in (401, 429)
+
+
+@in_lobby()
 async def test_the_link_works_once_even_for_many_at_once(lobby: Lobby) -> None:
     token = await lobby.house.set_up.renew()
 
