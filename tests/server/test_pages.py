@@ -83,7 +83,7 @@ def test_who_is_not_signed_in_is_led_to_the_door_and_back(tmp_path: Path) -> Non
 
 
 ELSEWHERE = (
-    "//evil.example", "https://evil.example", "/\\evil.example", "/c/../../evil", "javascript:x", "/c/x\n", "/api/sign-out",
+    "//evil.example", "https://evil.example", "/\\evil.example", "/c/../../evil", "javascript:x", "/c/x\n", "/api/me",
 )  # fmt: skip
 
 
