@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.running import PASSWORD, Site, Watched
+from browser.running import Site, Watched
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 expect.set_options(timeout=15_000)
@@ -54,20 +54,8 @@ def open_context(site: Site, browser: Browser) -> Iterator[Callable[..., Browser
 
 @pytest.fixture
 def sign_in(site: Site, open_context: Callable[..., BrowserContext]) -> Callable[..., Page]:
-    """A page on the chat of a person who was not here before."""
-
-    def signed_in(**options: Any) -> Page:
-        name = f"Person {os.urandom(6).hex()}"
-        site.call(lambda: site.house.accounts.create(name, PASSWORD))
-        page = open_context(**options).new_page()
-        page.goto("/sign-in")
-        page.get_by_label("Name").fill(name)
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_label("Your message")).to_be_visible()
-        return page
-
-    return signed_in
+    """A page on the chat of a person who was not here before, with the context's options."""
+    return lambda **options: site.enter(open_context(**options))
 
 
 @pytest.fixture

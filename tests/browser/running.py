@@ -1,5 +1,6 @@
 """A whole server over the scripted engine, on its own thread, for a browser; and an eye on what pages must never do."""
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -10,7 +11,7 @@ from typing import Any
 
 import uvicorn
 from argon2 import PasswordHasher
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Page
 from scripted import scripted_engine
 
 from hamdam.server.app import create_app
@@ -26,12 +27,13 @@ CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)  # nobody gues
 class Site:
     """The server, on its own thread and loop; what it computes can be held back step by step."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, port: int = 0) -> None:
         self.engine = scripted_engine()
         self.runner = self.engine.runner
         self._data = data
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port = self._socket.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="site")
 
@@ -64,6 +66,18 @@ class Site:
     def call(self, make: Callable[[], Any]) -> Any:
         """The result of a coroutine on the server's loop."""
         return asyncio.run_coroutine_threadsafe(make(), self._loop).result(30)
+
+    def enter(self, context: BrowserContext) -> Page:
+        """A page on the chat of a person who was not here before."""
+        name = f"Person {os.urandom(6).hex()}"
+        self.call(lambda: self.house.accounts.create(name, PASSWORD))
+        page = context.new_page()
+        page.goto("/sign-in")
+        page.get_by_label("Name").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("/")
+        return page
 
     def hold(self, steps: int = 0) -> None:
         """From now on the engine takes only as many steps as it is let."""

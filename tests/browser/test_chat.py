@@ -1,10 +1,12 @@
 """Talking, on the page as people use it: asking, streaming, stopping, trying again, branching, also in two tabs."""
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from browser.running import Site
 from browser.talk import ID, answers, ask, choose, composer, conversations, finished, last_answer, questions
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 pytestmark = pytest.mark.browser
 
@@ -80,6 +82,27 @@ def test_g04_a_second_tab_shows_the_same_answer_and_both_go_on(site: Site, page:
         expect(last_answer(tab)).to_have_text(COUNT)
     ask(second, "say from the second")
     expect(last_answer(page)).to_have_text("from the second")
+
+
+def test_g04_a_tab_left_open_over_a_restart_shows_what_was_saved_and_goes_on(
+    tmp_path: Path, open_context: Callable[..., BrowserContext]
+) -> None:
+    with Site(tmp_path) as before:
+        page = before.enter(open_context(before.address))
+        before.hold()
+        ask(page, "count 60", wait=False)
+        before.let(1 + 50)
+        expect(last_answer(page)).to_contain_text("15 16")
+        before.call(before.house.turns.close)
+    with Site(tmp_path, before.port):
+        expect(page.get_by_text("The server was restarted")).to_be_visible()
+        assert COUNT.startswith(last_answer(page).inner_text())
+        page.get_by_role("button", name="Continue").click()
+        finished(page)
+        expect(last_answer(page)).to_have_text(COUNT)
+        ask(page, "say and on")
+        expect(last_answer(page)).to_have_text("and on")
+        expect(questions(page)).to_have_count(2)
 
 
 def test_a_tab_that_closes_ends_nothing(site: Site, page: Page) -> None:

@@ -21,6 +21,7 @@ export class Connection {
   private socket: WebSocket | null = null;
   private greeted = false;
   private failures = 0;
+  private pause = 0; // ms that a server which restarts asked us to wait
   private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -57,11 +58,11 @@ export class Connection {
   private received(event: ServerEvent): void {
     if (event.type === "session.created") {
       this.greeted = true;
-      this.failures = 0;
+      this.failures = this.pause = 0;
       this.lost.value = false;
       this.listener.event(event);
       this.listener.opened();
-    } else if (event.type === "server.draining") this.failures = Math.max(1, this.failures);
+    } else if (event.type === "server.draining") this.pause = event.reconnect_after_ms;
     else this.listener.event(event);
   }
 
@@ -73,7 +74,7 @@ export class Connection {
     this.failures += 1;
     if (this.failures > 1) this.lost.value = true;
     if (this.failures === 3) void this.stillSignedIn(); // a refused upgrade tells a page nothing, so ask
-    const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** (this.failures - 1));
+    const wait = Math.max(this.pause, Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** (this.failures - 1)));
     this.timer = setTimeout(() => this.open(), wait * (0.5 + Math.random() / 2)); // apart from the others after a restart
   }
 
