@@ -8,7 +8,6 @@ class Act(Enum):
     CHAT = "chat"  # read and write one's own conversations, ask the model
     OWN_ACCOUNT = "own account"  # one's sign-ins, keys and password
     SERVICE_KEY = "service key"  # make a key that speaks for many people
-    PEOPLE = "people"  # other people's accounts
 
 
 def may(identity: Identity, act: Act) -> bool:

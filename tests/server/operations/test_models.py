@@ -1,4 +1,4 @@
-"""The model that serve opens: the default one is fetched, any other must be here; progress is quiet where nobody looks."""
+"""The model that serve opens: the default is fetched, any other must be here; progress is quiet where nobody looks."""
 import io
 from pathlib import Path
 
