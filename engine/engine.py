@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 from .chat import Chat, Owner
 from .config import EngineConfig
@@ -87,7 +88,8 @@ class Engine:
         self._next_id = 0
         self._seconds_per_answer = 5.0  # running mean, for estimates only
         self._encoders = ThreadPoolExecutor(2, thread_name_prefix="hamdam-encode")
-        self._warming: set[asyncio.Task[None]] = set()
+        self._encoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by owner, while it is needed
+        self._warming: dict[asyncio.Task[None], str] = {}  # the session of each
         self._crossing: Crossing[Fact, Order] | None = None
         self._thread: threading.Thread | None = None
         self._stats = EngineStats(blocks_total=runner.num_blocks, blocks_free=runner.num_blocks)
@@ -124,7 +126,8 @@ class Engine:
         self._reserve(owner)
         try:
             self._refuse_hopeless(chat)
-            ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
+            async with self._encoding.setdefault(owner.id, asyncio.Lock()):  # nobody fills all encoders
+                ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
             if len(ids) > self.max_prompt:
                 raise PromptTooLong(len(ids), self.max_prompt)
             if self._ended:
@@ -142,8 +145,8 @@ class Engine:
     def warm(self, session_id: str, chat: Chat, *, owner: Owner) -> None:
         """The reader opened a chat: brings its blocks up. A hint only: a refusal changes nothing but speed."""
         task = asyncio.get_running_loop().create_task(self._warm(session_id, chat, owner))
-        self._warming.add(task)
-        task.add_done_callback(self._warming.discard)
+        self._warming[task] = session_id
+        task.add_done_callback(self._warming.pop)
 
     async def _warm(self, session_id: str, chat: Chat, owner: Owner) -> None:
         try:
@@ -158,6 +161,8 @@ class Engine:
 
     def close_session(self, session_id: str) -> None:
         """Ends what runs in it and forgets its blocks at once."""
+        for warming in [task for task, warmed in self._warming.items() if warmed == session_id]:
+            warming.cancel()  # it may still be encoding, and would open the session again
         for generation in [g for g in self._open.values() if g.sequence.session_id == session_id]:
             generation.cancel()
         self._order(CloseSession(session_id))

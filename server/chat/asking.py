@@ -129,7 +129,7 @@ class Asking:
                 turns.release(conversation_id)
                 raise
             turns.audience.subscribe(ask.viewer, conversation_id)
-            turns.run(turn, ask.identity)
+            turns.run(turn)
             return None
 
     async def _chat(self, conversation_id: str, place: Place, question: tuple[str, ...] | None) -> Chat:

@@ -9,18 +9,15 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hamdam.engine import Engine, Finished, Timings
 
 from ..errors import ApiError
 from ..people.authenticator import Authenticator
-from ..people.identity import Identity
 from ..settings import Limits
 from ..storage.database import Database
 from ..storage.errors import StorageError
-from ..storage.tables import User
 from .audience import Audience
 from .ending import ending_of
 from .history import History
@@ -78,7 +75,7 @@ class Turns:
     def release(self, conversation_id: str) -> None:
         self._reserved.pop(conversation_id, None)
 
-    def run(self, turn: Turn, identity: Identity) -> None:
+    def run(self, turn: Turn) -> None:
         """From here on the turn is ours: its generation is started, everybody who watches the conversation follows."""
         names = turn.names
         self._by_response[names.response_id] = turn
@@ -86,7 +83,7 @@ class Turns:
         for viewer in list(self.audience.watching(names.conversation_id)):
             viewer.follow(turn, 0)
         turn.generation.start()
-        self.own(self._carry(turn, identity))
+        self.own(self._carry(turn))
         if self._saver is None or self._saver.done():
             self._saver = self.own(self._save_on())
 
@@ -131,9 +128,9 @@ class Turns:
             await asyncio.wait(waiting)
         await self._save_ends()
 
-    async def _carry(self, turn: Turn, identity: Identity) -> None:
-        """A turn from its start to its stored end."""
-        unwatch = self.authenticator.watch(identity, lambda _code: self._right_lost(turn))
+    async def _carry(self, turn: Turn) -> None:
+        """A turn from its start to its stored end. Signing out ends sockets, not answers; a disabled account both."""
+        unwatch = self.authenticator.watch_account(turn.names.user_id, lambda _code: turn.generation.cancel())
         try:
             await self._end(turn, await self._finished(turn))
         finally:
@@ -162,17 +159,6 @@ class Turns:
         turn.append(end)
         if conversation is not None:
             self.audience.publish(turn.names.user_id, ConversationUpdated(conversation=conversation))
-
-    def _right_lost(self, turn: Turn) -> None:
-        if turn.end is None:
-            self.own(self._stop_if_disabled(turn))
-
-    async def _stop_if_disabled(self, turn: Turn) -> None:
-        """Signing out ends sockets, not answers; a disabled or deleted account ends both."""
-        async with self.database.read() as sql:
-            state = await sql.scalar(select(User.state).where(User.id == turn.names.user_id))
-        if state != "active":
-            turn.generation.cancel()
 
     def _forget(self, turn: Turn) -> None:
         names = turn.names
