@@ -152,7 +152,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: _Group, scale: flo
     if tokens == rows:
         # One query a row: the heads that share a KV head become its queries, which is several times faster.
         shared = query.view(rows, kv_heads, heads // kv_heads, dim)
-        return F.scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scale).view(rows, heads, dim)
+        out = F.scaled_dot_product_attention(shared, key, value, attn_mask=mask, scale=scale)
+        return out.reshape(rows, heads, dim)
     query = query.view(rows, -1, heads, dim).transpose(1, 2)  # [rows, heads, queries, head_dim]
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=heads != kv_heads)
     return out.transpose(1, 2).reshape(tokens, heads, dim)
