@@ -10,7 +10,7 @@ MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False) -> None:
     """Refuses anything but a finite number in [low, high], or (low, high] with `above`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if type(value) is not int and not (isinstance(value, float) and math.isfinite(value)):  # an int may exceed floats
         raise InvalidField(name, "a finite number is needed")
     if not low <= value <= high or (above and value == low):
         raise InvalidField(name, f"must be {'above' if above else 'at least'} {low:g} and at most {high:g}")

@@ -117,7 +117,7 @@ class Asking:
                     async with turns.database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
                 chat = await self._chat(conversation_id, place, ask.question)
-                with engine_refusals("sampling."):
+                with engine_refusals("sampling.", texts="input"):
                     owner = owner_of(ask.identity, turns.limits)
                     generation = await self.engine.submit(chat, ask.params, owner=owner, session_id=conversation_id)
                 try:

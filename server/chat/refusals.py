@@ -8,8 +8,8 @@ from ..errors import ApiError
 
 
 @contextmanager
-def engine_refusals(prefix: str = "") -> Iterator[None]:
-    """`prefix` stands before the name of a refused parameter, as the client wrote it (`sampling.`)."""
+def engine_refusals(prefix: str = "", *, texts: str = "") -> Iterator[None]:
+    """Fields by the client's own names: `prefix` stands before a parameter (`sampling.`), `texts` for the messages."""
     try:
         yield
     except PromptTooLong as error:
@@ -21,7 +21,8 @@ def engine_refusals(prefix: str = "") -> Iterator[None]:
         sentence = f"You have {error.limit} answers running or waiting already."
         raise ApiError("too_many_in_flight", sentence, retry_after_ms=_ms(error)) from error
     except InvalidField as error:
-        raise ApiError("invalid_field", f"{error.why}.", param=prefix + error.name) from error
+        of_texts = texts and error.name.partition("[")[0] == "messages"
+        raise ApiError("invalid_field", f"{error.why}.", param=texts if of_texts else prefix + error.name) from error
     except EngineStopped as error:
         raise ApiError("engine_unavailable", "The engine does not run.") from error
 

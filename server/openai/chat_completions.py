@@ -4,17 +4,15 @@ A client that goes away takes its answers with it: one task writes, one waits fo
 ends both. (The body was read to its end before, so nobody else waits for what comes in.)
 """
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hamdam.engine import Engine, Finished, Generation, SamplingParams, Text
+from hamdam.engine import Engine, Finished, Generation, Text
 
 from ..chat.owner import owner_of
 from ..chat.refusals import engine_refusals
@@ -52,7 +50,7 @@ class ChatCompletions:
         choices: list[Generation] = []
         try:
             for index in range(asked.params.n):
-                params = replace(asked.params, n=1, seed=seed_of(asked.params, index))
+                params = asked.params.choice(index)
                 with engine_refusals():
                     choices.append(await self.engine.submit(asked.chat, params, owner=owner, session_id=None))
         except BaseException:
@@ -60,13 +58,6 @@ class ChatCompletions:
                 choice.cancel()
             raise
         return choices
-
-
-def seed_of(params: SamplingParams, index: int) -> int | None:
-    """The first choice is what n = 1 would give; the others differ from it and are the same every time."""
-    if params.seed is None or index == 0:
-        return params.seed
-    return int.from_bytes(hashlib.sha256(f"{params.seed} {index}".encode()).digest()[:7], "big")
 
 
 class Answer:
