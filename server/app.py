@@ -11,7 +11,7 @@ from hamdam.engine import Engine
 
 from .boundary import Accidents, BodyLimit, SameOrigin, SecurityHeaders
 from .chat.routes import chat_routes
-from .chat.run_rows import recover
+from .chat.saving import recover
 from .chat.turns import Turns
 from .errors import error_handlers
 from .house import House

@@ -21,7 +21,7 @@ from .owner import owner_of
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
 from .protocol import ConversationCreated, CreateResponse, ItemAdded, ItemUpdated, ServerEvent
 from .refusals import engine_refusals
-from .run_rows import NewRun
+from .saving import NewRun
 from .turn import Beginning, Names, Turn
 from .turns import Turns
 
@@ -156,7 +156,7 @@ class Asking:
             new_conversation=new,
             continued=continued is not None,
         )
-        conversation, items = await self.turns.rows.begin(run)
+        conversation, items = await self.turns.saving.begin(run)
         said: list[ServerEvent] = [ConversationCreated(conversation=conversation)] if new else []
         said += [(ItemUpdated if continued else ItemAdded)(item=item, client_id=run.client_id) for item in items]
         for event in said:

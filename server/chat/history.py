@@ -1,4 +1,4 @@
-"""History: a person's conversations and messages, read and edited. How answers come in is place.py and run_rows.py.
+"""History: a person's conversations and messages, read and edited. How answers come in is place.py and saving.py.
 
 Every query starts from the user: what is not yours is not found.
 """

@@ -7,6 +7,7 @@ import unicodedata
 
 MAX_AUTO, MAX_TITLE = 60, 200  # graphemes of a title made from a question; characters of one that a person typed
 JOINERS = "\u200c\u200d"
+VIRAMA = 9  # the combining class of the sign that ties a letter to the next one (Devanagari, Bengali, …)
 # Direction characters would turn what stands beside the title, too.
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
@@ -31,7 +32,7 @@ def title_of(question: str) -> str:
 
 
 def graphemes(text: str) -> list[str]:
-    """Clusters after the main rules of Unicode's annex 29: marks, joiners, modifiers, flags, Hangul syllables."""
+    """Clusters after the main rules of Unicode's annex 29: marks, joiners, conjuncts, modifiers, flags, Hangul."""
     clusters: list[str] = []
     for character in text:
         if clusters and _joins(clusters[-1], character):
@@ -47,6 +48,8 @@ def _joins(cluster: str, character: str) -> bool:
         return True
     if 0x1F3FB <= code <= 0x1F3FF or 0xE0020 <= code <= 0xE007F:  # skin tones; the letters inside a regional flag
         return True
+    if unicodedata.combining(cluster.rstrip(JOINERS)[-1:] or " ") == VIRAMA and unicodedata.category(character) == "Lo":
+        return True  # a conjunct: one character to those who read it
     if last == "\u200d" and len(cluster) > 1 and unicodedata.category(character) == "So":
         return True
     if _is_regional(code) and _is_regional(ord(last)):

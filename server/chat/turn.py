@@ -25,7 +25,7 @@ from .protocol import (
     TextDelta,
     TextDone,
 )
-from .run_rows import Written
+from .saving import Written
 
 STATE_EVERY_S = 1.0
 """Queue places and figures change all the time; they are told at most this often."""

@@ -22,7 +22,7 @@ from .audience import Audience
 from .ending import ending_of
 from .history import History
 from .protocol import ConversationDeleted, ConversationUpdated, ServerDraining
-from .run_rows import RunRows, Written
+from .saving import Saving, Written
 from .turn import Turn
 
 log = logging.getLogger("hamdam.chat")
@@ -33,7 +33,7 @@ RECONNECT_AFTER_MS = 2000
 class Turns:
     def __init__(self, engine: Engine, database: Database, authenticator: Authenticator, limits: Limits) -> None:
         self.engine, self.database, self.authenticator, self.limits = engine, database, authenticator, limits
-        self.history, self.rows, self.audience = History(database), RunRows(database), Audience()
+        self.history, self.saving, self.audience = History(database), Saving(database), Audience()
         self.draining = False
         self._reserved: dict[str, str] = {}  # by conversation: its run, from before there are rows
         self._by_response: dict[str, Turn] = {}
@@ -150,7 +150,7 @@ class Turns:
         ending = ending_of(finished, going_down=self.draining, engine_dead=self.engine.stats().state == "dead")
         end, row = turn.ending(ending, finished.token_ids)
         try:
-            conversation = await self.rows.finish(row)
+            conversation = await self.saving.finish(row)
         except Exception:  # whatever it was: a run has an end, and its text is not lost
             log.exception("an answer could not be saved, it is kept in memory")
             self._unsaved[row.response_id] = row
@@ -183,7 +183,7 @@ class Turns:
         written = [turn.written() for turn in grown]
         try:
             if written:
-                await self.rows.save(written)
+                await self.saving.save(written)
         except (StorageError, SQLAlchemyError) as error:
             log.warning("running answers could not be saved: %s", error)
         else:
@@ -194,7 +194,7 @@ class Turns:
     async def _save_ends(self) -> None:
         for response_id, row in list(self._unsaved.items()):
             try:
-                conversation = await self.rows.finish(row)
+                conversation = await self.saving.finish(row)
             except (StorageError, SQLAlchemyError) as error:
                 log.warning("an answer could still not be saved: %s", error)
                 return

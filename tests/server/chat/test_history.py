@@ -1,4 +1,4 @@
-"""History, places and run rows over a real database: what is kept, found, walked, and forgotten."""
+"""History, places and saving over a real database: what is kept, found, walked, and forgotten."""
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from msgspec import UNSET
 from hamdam.server.chat.history import Changes, History
 from hamdam.server.chat.place import chat_of, conversation_of, pack_ids, place_of, unpack_ids
 from hamdam.server.chat.protocol import CreateResponse, InputMessage, InputText
-from hamdam.server.chat.run_rows import NewRun, RunRows, Written, recover
+from hamdam.server.chat.saving import NewRun, Saving, Written, recover
 from hamdam.server.errors import ApiError
 from hamdam.server.people.accounts import add_user
 from hamdam.server.storage.database import Database
@@ -29,7 +29,7 @@ class Books:
     """A database with two people in it, and shorthands to write a talk."""
 
     def __init__(self, database: Database, ana: str, bob: str) -> None:
-        self.database, self.history, self.rows = database, History(database), RunRows(database)
+        self.database, self.history, self.saving = database, History(database), Saving(database)
         self.ana, self.bob = ana, bob
 
     async def begin(self, conversation: str | None = None, *, question: str = "Hi", **fields: object) -> NewRun:
@@ -40,7 +40,7 @@ class Books:
                 "question_id": new_id("msg"), "question": (question,), "new_conversation": conversation is None,
             } | fields
         )  # fmt: skip
-        await self.rows.begin(run)
+        await self.saving.begin(run)
         return run
 
     async def talk(self, turns: int = 1, **fields: object) -> list[NewRun]:
@@ -52,7 +52,7 @@ class Books:
         return runs
 
     async def end(self, run: NewRun, text: str, **fields: object) -> None:
-        await self.rows.finish(written(run, text, **{"status": "completed"} | fields))
+        await self.saving.finish(written(run, text, **{"status": "completed"} | fields))
 
     async def place(self, user_id: str, **asked: object):
         event = CreateResponse(client_id="c", **asked)
@@ -185,7 +185,7 @@ async def test_a_deleted_conversation_leaves_no_text_behind(books: Books) -> Non
 
 
 @with_books
-async def test_a_conversation_of_thousands_of_messages_is_walked_and_deleted(books: Books) -> None:
+async def test_g20_a_conversation_of_thousands_of_messages_is_read_in_pages_walked_and_deleted(books: Books) -> None:
     first = (await books.talk())[0]
     parent = first.answer_id
     async with books.database.write() as sql:
@@ -195,6 +195,9 @@ async def test_a_conversation_of_thousands_of_messages_is_walked_and_deleted(boo
                 role="assistant" if number % 2 else "user", status="completed", text=str(number), created_at=number,
             ))  # fmt: skip
             parent = f"msg_{number}"
+    _, items, has_more = await books.history.items(books.ana, first.conversation_id)
+    last = [*map(str, range(2_902, 3_000)), "question 0", "answer 0"]
+    assert ([item.text for item in items], has_more) == (last, True)
     place = await books.place(books.ana, conversation_id=first.conversation_id, parent_id=parent, input=ASK)
     assert len(place.path) == 3_002
     assert [m.text for m in place.path[:3]] == ["question 0", "answer 0", "0"]
@@ -274,7 +277,7 @@ async def test_instructions_stay_with_the_conversation_until_others_come(books: 
 async def test_running_answers_are_saved_together_and_ended_ones_left_alone(books: Books) -> None:
     runs = [await books.begin() for _ in range(3)]
     await books.end(runs[0], "the end")
-    await books.rows.save([written(run, "half") for run in runs])
+    await books.saving.save([written(run, "half") for run in runs])
     texts = [(await books.history.answer(books.ana, message_id=r.answer_id)).text for r in runs]
     assert texts == ["the end", "half", "half"]
 
@@ -283,7 +286,7 @@ async def test_running_answers_are_saved_together_and_ended_ones_left_alone(book
 async def test_g04_what_ran_when_the_server_died_is_interrupted_and_keeps_its_text(books: Books) -> None:
     done, cut = await books.begin(), await books.begin()
     await books.end(done, "whole")
-    await books.rows.save([written(cut, "half", last_sequence=7)])
+    await books.saving.save([written(cut, "half", last_sequence=7)])
     assert await recover(books.database) == 1
     row = await books.history.answer(books.ana, message_id=cut.answer_id)
     assert (row.status, row.text, row.last_sequence) == ("interrupted", "half", 8)
@@ -295,7 +298,7 @@ async def test_g04_what_ran_when_the_server_died_is_interrupted_and_keeps_its_te
 async def test_the_end_of_a_run_whose_conversation_is_gone_goes_nowhere(books: Books) -> None:
     run = await books.begin()
     await books.history.delete(books.ana, run.conversation_id)
-    assert await books.rows.finish(written(run, "x", status="completed")) is None
+    assert await books.saving.finish(written(run, "x", status="completed")) is None
     with pytest.raises(ApiError):
         await books.begin(run.conversation_id)
 

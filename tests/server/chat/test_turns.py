@@ -21,7 +21,7 @@ class FullDisk:
     """`finish` finds no room until there is some."""
 
     def __init__(self, turns: Turns) -> None:
-        self.finish, self.full, turns.rows.finish = turns.rows.finish, True, self
+        self.finish, self.full, turns.saving.finish = turns.saving.finish, True, self
 
     async def __call__(self, written):
         if self.full:
@@ -71,7 +71,7 @@ async def test_a_question_that_cannot_be_stored_is_refused_and_takes_no_place(
     async with world.client(await world.key("ana")) as ana:
         first = await ana.ask("say one")
         with monkeypatch.context() as patch:
-            patch.setattr(world.turns.rows, "begin", full)
+            patch.setattr(world.turns.saving, "begin", full)
             asked = {"type": "response.create", "conversation_id": first.conversation, "input": question("say two")}
             assert (await ana.refused(**asked, client_id="c"))["code"] == "internal"
         assert not world.engine._open
@@ -103,7 +103,7 @@ async def test_running_texts_are_saved_in_one_transaction(world: World) -> None:
 
 
 @in_world(gate=True)
-async def test_one_run_a_conversation_at_a_time(world: World) -> None:
+async def test_d09_one_run_a_conversation_at_a_time(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
         run = await ana.start("say one")
         error = await ana.refused(type="response.create", client_id="other", conversation_id=run.conversation)

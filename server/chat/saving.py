@@ -1,4 +1,4 @@
-"""The rows of runs: begun with their question, saved while they are written, ended, recovered. No events, no engine."""
+"""Saving: where a message is written: begun with its question, kept while it grows, ended, recovered. No events."""
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +51,7 @@ class Written:
     timings: dict[str, Any] | None = None
 
 
-class RunRows:
+class Saving:
     def __init__(self, database: Database) -> None:
         self.database = database
 
