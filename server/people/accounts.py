@@ -1,7 +1,7 @@
 """Accounts: make, find, disable, delete people, and sign them in. Their sign-ins are logins.py, their keys keys.py."""
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -9,7 +9,7 @@ from ..errors import ApiError
 from ..storage.clock import now_us
 from ..storage.database import Database
 from ..storage.ids import new_id
-from ..storage.tables import SetupLink, User
+from ..storage.tables import Message, SetupLink, User
 from .attempts import Attempts
 from .audit import record
 from .identity import Unauthorized
@@ -83,6 +83,8 @@ class Accounts:
         """The account with all it owns: conversations, sign-ins, keys. The audit log keeps that it was there."""
         async with self._database.write() as sql:
             user = await find_user(sql, name)
+            # First no longer a tree: SQLite follows a cascade to a depth of 1,000, a long chat is deeper.
+            await sql.execute(update(Message).where(Message.user_id == user.id).values(parent_id=None))
             await sql.execute(delete(User).where(User.id == user.id))
             record(sql, "user deleted", actor_id=actor_id, target=user.id)
         return user

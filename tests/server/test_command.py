@@ -61,6 +61,20 @@ def test_a_user_is_made_listed_disabled_enabled_and_deleted(ana: str, capsys) ->
     assert "Ana\t" not in capsys.readouterr().out
 
 
+def test_a_user_is_deleted_with_a_chat_that_is_deeper_than_a_cascade(ana: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "data" / "hamdam.db")) as database, database:
+        user_id = database.execute("SELECT id FROM users").fetchone()[0]
+        talk = (user_id, "", "none", "m", "{}", 1, 0, 0)
+        names = "user_id, title, title_source, model, settings, revision, created_at, updated_at"
+        database.execute(f"INSERT INTO conversations (id, {names}) VALUES ('c', {', '.join('?' * 8)})", talk)
+        chain = [(f"m{n}", user_id, f"m{n - 1}" if n else None) for n in range(1_500)]
+        names = "id, user_id, parent_id, conversation_id, role, status, parts, text, last_sequence, created_at"
+        insert = f"INSERT INTO messages ({names}) VALUES (?, ?, ?, 'c', 'user', 'completed', '[]', '', 0, 0)"
+        database.executemany(insert, chain)
+    assert hamdam("user", "delete", "ana") == 0
+    assert rows(tmp_path, "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM conversations)") == [(0, 0)]
+
+
 def test_key_add_prints_the_key_and_nothing_else(ana: str, tmp_path: Path, capsys) -> None:
     assert hamdam("key", "add", "ana", "--name", "backup job", "--service") == 0
     printed = capsys.readouterr()
