@@ -11,8 +11,11 @@ import secrets
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 from weakref import WeakValueDictionary
 
 from .chat import Chat, Owner
@@ -74,8 +77,18 @@ Fact = Progress | Places | Died
 class Engine:
     """`start` on a running event loop, then `submit`; `stop` ends every open generation."""
 
-    def __init__(self, config: EngineConfig, codec: Codec, runner: Runner, *, model_name: str = "default") -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        codec: Codec,
+        runner: Runner,
+        *,
+        model_name: str = "default",
+        sampling: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`sampling`: what the model's makers recommend, for what a client leaves open."""
         self.config, self.codec, self.runner, self.model_name = config, codec, runner, model_name
+        self.sampling = sampling
         self.scheduler = Scheduler(
             config, num_blocks=runner.num_blocks, max_context=runner.max_context, kv_fingerprint=runner.kv_fingerprint
         )
@@ -114,6 +127,11 @@ class Engine:
             self._thread.join()
         self._encoders.shutdown(wait=False, cancel_futures=True)
         self._fail_all(self._ended)
+
+    def sampling_params(self, asked: Mapping[str, Any]) -> SamplingParams:
+        """A client's object, what it leaves open as the model's makers recommend. Raises InvalidField by name."""
+        said = {name: value for name, value in asked.items() if value is not None or name not in self.sampling}
+        return SamplingParams.from_dict({**self.sampling, **said})
 
     async def submit(
         self, chat: Chat, params: SamplingParams, *, owner: Owner, session_id: str | None = None

@@ -19,4 +19,5 @@ def open_engine(config: EngineConfig) -> Engine:
         bos_id=checkpoint.bos_id,
         eos_ids=checkpoint.eos_ids,
     )
-    return Engine(config, codec, load_runner(checkpoint, config), model_name=checkpoint.name)
+    runner = load_runner(checkpoint, config)
+    return Engine(config, codec, runner, model_name=checkpoint.name, sampling=checkpoint.sampling)

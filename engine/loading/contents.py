@@ -1,5 +1,5 @@
 """Checkpoint: a model as its files describe it, whatever the format. Not loaded weights: `tensors` reads those."""
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ class Checkpoint:
     bos_id: the token that raw text begins with; None where the model wants none. bos_text and eos_text are what a chat
     template calls `bos_token` and `eos_token`, "" where there is none.
     eos_ids: every token that ends an answer, from all the places that name one.
+    sampling: what the makers recommend, by the names of SamplingParams.
     tensors: Hugging Face names and values, float32 where the file is quantised, else the file's own dtype.
     """
 
@@ -27,4 +28,5 @@ class Checkpoint:
     eos_text: str
     eos_ids: frozenset[int]
     chat_template: str | None
+    sampling: Mapping[str, float | int]
     tensors: Callable[[], Iterator[tuple[str, torch.Tensor]]]

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import ModelError
 from ..models.config import ARCHITECTURES, ModelConfig
+from . import recommended
 from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_blocks import block_format
@@ -43,6 +44,7 @@ def open_gguf(path: Path) -> Checkpoint:
         eos_text=eos_text,
         eos_ids=frozenset(end for end in ends if end is not None),
         chat_template=template,
+        sampling=recommended.of_gguf(header),
         tensors=lambda: _tensors(header, names, config),
     )
 

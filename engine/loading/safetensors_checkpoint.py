@@ -7,6 +7,7 @@ import torch
 
 from ..errors import ModelError
 from ..models.config import ModelConfig
+from . import recommended
 from .contents import Checkpoint
 from .folder_config import model_config
 from .json_object import read_bounded, read_object
@@ -32,6 +33,7 @@ def open_folder(folder: Path) -> Checkpoint:
         eos_text=text.eos_text,
         eos_ids=text.eos_ids,
         chat_template=text.chat_template,
+        sampling=recommended.of_folder(folder),
         tensors=lambda: _tensors(holders),
     )
 
