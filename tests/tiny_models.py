@@ -90,8 +90,12 @@ def write_gguf(
     kinds: dict[str, gguf.GGMLQuantizationType] | None = None,
     metadata: dict[str, Any] | None = None,
     extra: dict[str, np.ndarray[Any, np.dtype[np.float32]]] | None = None,
+    raw: dict[str, np.ndarray[Any, np.dtype[np.uint8]]] | None = None,
 ) -> Path:
-    """The same model as GGUF, by the format's own writer. `kinds` quantises the tensors whose name ends so."""
+    """The same model as GGUF, by the format's own writer. `kinds` quantises the tensors whose name ends so.
+
+    `raw`: the blocks of some of those, where the writer cannot make them.
+    """
     config = CONFIG if config is None else config
     tensors = random_tensors(config) if tensors is None else tensors
     arch = config["model_type"]
@@ -128,7 +132,8 @@ def write_gguf(
         if kind is None:
             writer.add_tensor(_gguf_name(name), values)
         else:
-            writer.add_tensor(_gguf_name(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
+            blocks = raw[name] if raw and name in raw else gguf.quants.quantize(values, kind)
+            writer.add_tensor(_gguf_name(name), blocks, raw_dtype=kind)
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values)
     writer.write_header_to_file()

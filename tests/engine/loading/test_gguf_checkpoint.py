@@ -89,6 +89,23 @@ def test_f06_a_file_of_mixed_types_loads_and_differs_by_the_rounding_only(tmp_pa
         assert torch.nn.functional.cosine_similarity(found[name].float().ravel(), values.ravel(), dim=0) > 0.99, name
 
 
+def test_f06_a_file_of_k_types_loads_with_the_values_of_the_formats_own_package(tmp_path: Path) -> None:
+    """What is called Q4_K_M has Q4_K, Q6_K and F32 in one file. A row here has three blocks."""
+    config = CONFIG | {"model_type": "qwen2", "hidden_size": 768, "num_hidden_layers": 1}
+    kinds = {"q_proj.weight": Q.Q4_K, "up_proj.weight": Q.Q5_K, "v_proj.weight": Q.Q6_K}
+    shapes = {name: tuple(values.shape) for name, values in random_tensors(config).items()}
+    chance, raw = np.random.default_rng(6), {}
+    for end, kind in kinds.items():
+        [name] = [name for name in shapes if name.endswith(end)]
+        blocks = chance.integers(0, 256, (shapes[name][0] * 3, gguf.GGML_QUANT_SIZES[kind][1]), dtype=np.uint8)
+        blocks[:, [1, 3, -1]] = 0x20  # the high bytes of the scales: small numbers, whatever the low ones are
+        raw[name] = blocks.reshape(shapes[name][0], -1)
+    found = dict(open_checkpoint(write_gguf(tmp_path / "m.gguf", config, kinds=kinds, raw=raw)).tensors())
+    for name, blocks in raw.items():
+        [kind] = [kind for end, kind in kinds.items() if name.endswith(end)]
+        assert np.array_equal(found[name].numpy(), gguf.quants.dequantize(blocks, kind))
+
+
 def test_f06_a_tensor_larger_than_a_chunk_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = random_tensors(CONFIG)
     path = write_gguf(tmp_path / "m.gguf", CONFIG, tensors, kinds={"down_proj.weight": Q.Q8_0})

@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.loading.tokenizer_files import TokenizerFiles, end_of_turn, read_tokenizer_files
+from hamdam.engine.text.codec import Codec
 
 ENDOFTEXT, IM_START, IM_END = ADDED
 LLAMA2 = "{% for m in messages %}{{ m['content'] + (' ' + eos_token if m['role'] == 'assistant' else '') }}{% endfor %}"
@@ -185,3 +186,13 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path: Path) -> Non
     assert isinstance(read_tokenizer_files(tmp_path, 260).tokenizer, Tokenizer)
     with pytest.raises(ModelError, match="the tokenizer has the id 259, the embedding only 259 rows"):
         read_tokenizer_files(tmp_path, 259)
+
+
+@pytest.mark.parametrize("cleans_up", [True, False, None])
+def test_a06_a_files_wish_to_clean_up_spaces_changes_no_text(cleans_up: bool | None, tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    folder(tmp_path, tokenizer_config={"clean_up_tokenization_spaces": cleans_up})
+    tokenizer = open_checkpoint(tmp_path).tokenizer
+    text = " don 't , he said . Is n't it ? "
+    stream = Codec(tokenizer, None).text_stream()
+    assert "".join(stream.push(id)[0] for id in tokenizer.encode(text).ids) + stream.finish() == text

@@ -3,6 +3,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 from stepping import run, scheduler_for, sequence
@@ -186,6 +187,29 @@ def test_f04_a_gguf_answers_as_the_folder_it_was_made_of(tmp_path: Path, kind: s
     config = CONFIG | {"model_type": kind}
     tensors = random_tensors(config)
     assert answers(write_gguf(tmp_path / "m.gguf", config, tensors)) == answers(write_folder(tmp_path, config, tensors))
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("numbers", [gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0], ids=str)
+def test_f04_a_gguf_of_fewer_bits_has_nearly_the_folders_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, numbers: gguf.GGMLQuantizationType
+) -> None:
+    config = CONFIG | {"model_type": kind}
+    tensors = {name: values if "norm" in name else values * 0.1 for name, values in random_tensors(config).items()}
+    stored = dict.fromkeys(("_proj.weight", "embed_tokens.weight", "lm_head.weight"), numbers)
+    found = []
+    for path in (
+        write_folder(tmp_path / "m", config, tensors),
+        write_gguf(tmp_path / "m.gguf", config, tensors, kinds=stored),
+    ):
+        ops = Recording()
+        monkeypatch.setattr(model_runner, "for_device", lambda device, ops=ops: ops)
+        runner = load_runner(open_checkpoint(path), EngineConfig(model=path, dtype="float32", kv_memory=1 << 20))
+        prompt = sequence(0, range(5, 55))
+        prompt.block_table = [0, 1, 2, 3]
+        runner.run(Batch([Row(prompt, 0, 50, sample=True)]))
+        found.append(ops.logits[0])
+    assert torch.cosine_similarity(*found, dim=0) > 0.999
 
 
 def answers(path: Path) -> list[list[int]]:
