@@ -17,7 +17,7 @@ from ..people.identity import Identity
 from ..storage.ids import new_id
 from ..storage.tables import Message
 from .audience import Viewer
-from .owner import owner_of
+from .owner import Owners
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
 from .protocol import ConversationCreated, CreateResponse, ItemAdded, ItemUpdated, ServerEvent
 from .refusals import engine_refusals
@@ -49,8 +49,8 @@ class Ask:
 
 
 class Asking:
-    def __init__(self, turns: Turns) -> None:
-        self.turns, self.engine = turns, turns.engine
+    def __init__(self, turns: Turns, owners: Owners) -> None:
+        self.turns, self.engine, self.owners = turns, turns.engine, owners
         self._sent: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def ask(self, identity: Identity, asked: CreateResponse, viewer: Viewer) -> Known | None:
@@ -59,7 +59,7 @@ class Asking:
         Once begun it comes to its end whoever waits for it: a question is not lost with the socket that brought it.
         """
         with engine_refusals("sampling."):
-            params = SamplingParams.from_dict(asked.sampling)
+            params = self.engine.sampling_params(asked.sampling)
         ask = Ask(identity=identity, asked=asked, params=params, viewer=viewer)
         self._refuse(ask)
         return await asyncio.shield(self.turns.own(self._ask(ask)))
@@ -72,7 +72,7 @@ class Asking:
             conversation = await conversation_of(sql, identity.user_id, asked)
             place = await place_of(sql, conversation, asked) if conversation else Place()
         chat = await self._chat(asked.conversation_id, place, None)
-        self.engine.warm(asked.conversation_id, chat, owner=owner_of(identity, self.turns.limits))
+        self.engine.warm(asked.conversation_id, chat, owner=self.owners.of(identity))
 
     def _refuse(self, ask: Ask) -> None:
         """What can be said to be wrong without looking anything up."""
@@ -118,7 +118,7 @@ class Asking:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
                 chat = await self._chat(conversation_id, place, ask.question)
                 with engine_refusals("sampling.", texts="input"):
-                    owner = owner_of(ask.identity, turns.limits)
+                    owner = self.owners.of(ask.identity)
                     generation = await self.engine.submit(chat, ask.params, owner=owner, session_id=conversation_id)
                 try:
                     turn = await self._begin(ask, conversation_id, response_id, place, generation)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hamdam.engine import Chat, ChatMessage, SamplingParams
+from hamdam.engine import Chat, ChatMessage, Engine, SamplingParams
 
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
@@ -58,20 +58,20 @@ class Asked:
     user: str | None
 
 
-def read_body(body: bytes, model_name: str) -> Asked:
+def read_body(body: bytes, engine: Engine) -> Asked:
     """Raises ApiError. Takes a while for megabytes: called off the event loop."""
     given = _object(body)
     for name in [name for name, value in given.items() if value is None or name in ANYTHING]:
         del given[name]
     model, user = given.pop("model", "default"), given.pop("user", None)
-    if model not in ("default", model_name):
+    if model not in ("default", engine.model_name):
         raise ApiError("model_not_found", "This server has no such model.", param="model")
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_USER):
         raise _invalid("user", f"A text of at most {MAX_USER} characters.")
     chat = Chat(tuple(_messages(given.pop("messages", None))))
     stream = _flag(given.pop("stream", False), "stream")
     include_usage = _include_usage(given.pop("stream_options", {}))
-    params = _params({name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX})
+    params = _params(engine, {name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX})
     _refuse_others(given, NEUTRAL, "")
     return Asked(chat, params, stream, include_usage, user)
 
@@ -89,14 +89,14 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _params(given: dict[str, Any]) -> SamplingParams:
+def _params(engine: Engine, given: dict[str, Any]) -> SamplingParams:
     """`max_completion_tokens` is the later name of `max_tokens`; a refusal speaks of the one that was sent."""
     renamed = _NEW_MAX in given
     if renamed:
         given["max_tokens"] = given.pop(_NEW_MAX)
     try:
         with engine_refusals():
-            return SamplingParams.from_dict(given)
+            return engine.sampling_params(given)
     except ApiError as error:
         if renamed and error.param == "max_tokens":
             error.param = _NEW_MAX

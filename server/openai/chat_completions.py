@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from hamdam.engine import Engine, Finished, Generation, Text
 
-from ..chat.owner import owner_of
+from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
 from ..people.authenticator import Authenticator
@@ -28,17 +28,17 @@ READ_HERE = 64 << 10  # bytes of a body that are read on the event loop; more ta
 
 
 class ChatCompletions:
-    def __init__(self, engine: Engine, authenticator: Authenticator, limits: Limits) -> None:
-        self.engine, self.authenticator, self.limits = engine, authenticator, limits
+    def __init__(self, engine: Engine, owners: Owners, authenticator: Authenticator, limits: Limits) -> None:
+        self.engine, self.owners, self.authenticator, self.limits = engine, owners, authenticator, limits
 
     async def create(self, request: Request) -> "Answer":
         identity = await self.authenticator.identify(request)
         require(identity, Act.CHAT)
         body = await request.body()
         if len(body) <= READ_HERE:
-            asked = read_body(body, self.engine.model_name)
+            asked = read_body(body, self.engine)
         else:
-            asked = await asyncio.to_thread(read_body, body, self.engine.model_name)
+            asked = await asyncio.to_thread(read_body, body, self.engine)
         choices = await self._submit(asked, identity)
         for choice in choices:
             choice.start()
@@ -46,7 +46,7 @@ class ChatCompletions:
 
     async def _submit(self, asked: Asked, identity: Identity) -> list[Generation]:
         """A generation for each choice: all of them, or none."""
-        owner = owner_of(identity, self.limits, asked.user)
+        owner = self.owners.of(identity, asked.user)
         choices: list[Generation] = []
         try:
             for index in range(asked.params.n):
