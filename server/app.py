@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from hamdam.engine import Engine
 
 from .boundary import Accidents, BodyLimit, SameOrigin, SecurityHeaders
+from .chat.owner import Owners
 from .chat.routes import chat_routes
 from .chat.saving import recover
 from .chat.turns import Turns
@@ -42,7 +43,7 @@ def create_app(
         settings=settings,
         engine=engine,
         database=database,
-        secrets=Secrets(DataFolder(settings.data).secrets),
+        owners=Owners(Secrets(DataFolder(settings.data).secrets).cache_root, settings.limits),
         cookie=cookie,
         authenticator=authenticator,
         accounts=accounts,

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 from hamdam.engine import Engine
 
+from .chat.owner import Owners
 from .chat.turns import Turns
 from .people.accounts import Accounts
 from .people.authenticator import Authenticator
@@ -10,7 +11,6 @@ from .people.cookie import Cookie
 from .people.setup_link import SetUp
 from .settings import Settings
 from .storage.database import Database
-from .storage.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class House:
     settings: Settings
     engine: Engine
     database: Database
-    secrets: Secrets
+    owners: Owners
     cookie: Cookie
     authenticator: Authenticator
     accounts: Accounts

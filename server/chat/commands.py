@@ -5,6 +5,7 @@ from ..errors import ApiError
 from ..storage.tables import Message
 from .asking import Asking, Known
 from .history import item_of
+from .owner import Owners
 from .protocol import (
     AnyClientEvent,
     CancelResponse,
@@ -25,9 +26,9 @@ from .turns import Turns
 
 
 class Commands:
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, owners: Owners) -> None:
         self.turns, self.history, self.audience = turns, turns.history, turns.audience
-        self.asking = Asking(turns)
+        self.asking = Asking(turns, owners)
 
     async def __call__(self, socket: Socket, event: AnyClientEvent) -> None:
         match event:

@@ -15,6 +15,7 @@ from ..people.permissions import Act, require
 from ..people.visitor import address_of
 from ..settings import Limits
 from .commands import Commands
+from .owner import Owners
 from .protocol import HEARTBEAT_MS, PROTOCOL, SessionCreated
 from .rate import Failures
 from .socket import Socket
@@ -22,10 +23,12 @@ from .turns import Turns
 
 
 class Gateway:
-    def __init__(self, turns: Turns, authenticator: Authenticator, limits: Limits, boot_id: str) -> None:
+    def __init__(
+        self, turns: Turns, owners: Owners, authenticator: Authenticator, limits: Limits, boot_id: str
+    ) -> None:
         self.turns, self.engine, self.authenticator = turns, turns.engine, authenticator
         self.limits, self.boot_id = limits, boot_id
-        self.commands = Commands(turns)
+        self.commands = Commands(turns, owners)
         self.failures = Failures(limits.upgrades_per_minute)
 
     async def __call__(self, connection: WebSocket) -> None:

@@ -10,7 +10,7 @@ from .gateway import Gateway
 
 
 def chat_routes(house: House) -> list[BaseRoute]:
-    gateway = Gateway(house.turns, house.authenticator, house.settings.limits, house.boot_id)
+    gateway = Gateway(house.turns, house.owners, house.authenticator, house.settings.limits, house.boot_id)
     conversations = Conversations(house.turns, house.authenticator)
     document = asyncapi_document()
 

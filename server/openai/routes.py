@@ -7,7 +7,7 @@ from .models import Models
 
 
 def openai_routes(house: House) -> list[BaseRoute]:
-    completions = ChatCompletions(house.engine, house.authenticator, house.settings.limits)
+    completions = ChatCompletions(house.engine, house.owners, house.authenticator, house.settings.limits)
     models = Models(house.engine, house.authenticator)
     return [
         Route("/v1/chat/completions", completions.create, methods=["POST"]),

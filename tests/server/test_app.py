@@ -11,8 +11,11 @@ from world import World, in_world
 from hamdam.engine import EngineStopped, Owner, SamplingParams
 from hamdam.engine.chat import Chat, ChatMessage
 from hamdam.server.app import create_app
+from hamdam.server.people.identity import Identity
 from hamdam.server.storage.clock import now_us
 from hamdam.server.storage.tables import Conversation, Message
+
+ANA = Identity("user_ana", "ana", "member", key_id="key_1")
 
 
 def row(user: str, message: str, **columns: object) -> Message:
@@ -112,9 +115,9 @@ def test_two_apps_in_one_process_share_nothing(tmp_path) -> None:
         async with lobby(tmp_path / "a") as one, lobby(tmp_path / "b") as other:
             await one.person("ana")
             assert await other.house.accounts.list() == []
-            assert one.house.secrets.cache_root != other.house.secrets.cache_root
+            assert one.house.owners.of(ANA) != other.house.owners.of(ANA)
             again = create_app(one.house.settings, one.house.engine, one.database)
-            assert again.state.house.secrets.cache_root == one.house.secrets.cache_root
+            assert again.state.house.owners.of(ANA) == one.house.owners.of(ANA)
             assert again.state.house.boot_id != one.house.boot_id
 
     (tmp_path / "a").mkdir()
