@@ -279,6 +279,29 @@ def test_g01_stop_stops_in_every_phase_and_the_text_is_kept(tmp_path, steps: int
 
 
 @in_world(gate=True)
+async def test_d10_after_a_stop_the_answer_goes_on_from_what_was_kept_and_cached(world: World) -> None:
+    key = await world.key("ana")
+    async with world.client(key) as ana:
+        run = await ana.start("say one two three")
+        world.pass_steps(7)  # the prompt and its first token, and six more
+        turn = world.turns.find(world.users["ana"], response_id=run.id)
+        await world.until(lambda: len(turn.text) == 7)
+        await stop(ana, run)
+        assert run.text == "one two"
+        world.open_gate()
+        await world.until(lambda: world.engine.stats().state == "idle")
+        kept = world.engine.scheduler.sessions[run.conversation].ids
+        held = world.runner.tokenizer.decode(kept).rpartition("assistant\n")[2]
+        assert held in ("one tw", "one two"), "what is cached is what is kept; its last id may not be computed yet"
+        rest = await ana.ask(**{"continue": run.item})
+        assert run.text + rest.text == "one two three"
+        usage = rest.end["usage"]
+        assert usage["input_tokens_details"]["cached_tokens"] == usage["input_tokens"] - 1
+        answer = (await items_of(world, key, run.conversation))[1]
+        assert (answer["status"], answer["text"]) == ("completed", "one two three")
+
+
+@in_world(gate=True)
 async def test_g01_closing_the_socket_ends_nothing(world: World) -> None:
     key = await world.key("ana")
     async with world.client(key) as ana:

@@ -2,10 +2,13 @@
 import typing
 
 import pytest
+from sqlalchemy import update
 from starlette.routing import Route
 from world import World, in_world
 
 from hamdam.server.chat.protocol import AnyClientEvent
+from hamdam.server.people.logins import create_login
+from hamdam.server.storage.tables import User
 
 
 @in_world()
@@ -97,12 +100,17 @@ async def test_d10_deleting_stops_what_runs_and_then_forgets_rows_and_blocks(wor
         assert world.turns._reserved == {}
 
 
-ROUTES = {  # what another user may see of each: nothing, or only what is theirs
-    ("GET", "/api/conversations"): 200,
-    ("GET", "/api/conversations/{id}"): 404,
-    ("PATCH", "/api/conversations/{id}"): 404,
-    ("DELETE", "/api/conversations/{id}"): 404,
+NAMED = {  # every route that names something: what that is, and what to send along
+    ("GET", "/api/conversations/{id}"): ("conversation", None),
+    ("PATCH", "/api/conversations/{id}"): ("conversation", {"title": "mine"}),
+    ("DELETE", "/api/conversations/{id}"): ("conversation", None),
+    ("DELETE", "/api/logins/{id}"): ("login", None),
+    ("DELETE", "/api/keys/{id}"): ("key", None),
+    ("GET", "/c/{id}"): (None, None),  # the page is the same for every id
+    ("GET", "/v1/models/{id:path}"): (None, None),  # models belong to nobody
+    ("GET", "/{path:path}"): (None, None),  # the files of the pages, or nothing
 }
+LISTS = ("/api/conversations", "/api/keys", "/api/logins")
 EVENTS = {  # and of each event; None: it names nothing that could be somebody's
     "session.update": None,
     "conversation.subscribe": "conversation_not_found",
@@ -113,30 +121,55 @@ EVENTS = {  # and of each event; None: it names nothing that could be somebody's
 }
 
 
-@in_world()
-async def test_g07_every_route_keeps_to_its_owner(world: World) -> None:
-    """A new route of the chat without an entry in the matrix fails here."""
-    routes = {
-        (method, route.path)
-        for route in world.app.routes
-        if isinstance(route, Route) and route.path.startswith("/api/conversations")
-        for method in (route.methods or ()) if method != "HEAD"
-    }  # fmt: skip
-    assert routes == set(ROUTES)
-    ana_key, bob_key = await world.key("ana"), await world.key("bob")
-    async with world.client(ana_key) as ana:
-        run = await ana.ask("say secret")
-    async with world.http(bob_key) as bob, world.http() as nobody, world.http(ana_key) as owner:
-        before = (await owner.get(f"/api/conversations/{run.conversation}")).json()
-        for (method, path), status in ROUTES.items():
-            body = {"json": {"title": "mine"}} if method == "PATCH" else {}
-            theirs = await bob.request(method, path.format(id=run.conversation), **body)
-            unknown = await bob.request(method, path.format(id="conv_none"), **body)
-            assert (theirs.status_code, theirs.content) == (unknown.status_code, unknown.content)
-            assert theirs.status_code == status
-            assert "secret" not in theirs.text
-            assert (await nobody.request(method, path.format(id=run.conversation), **body)).status_code in (401, 403)
-        assert (await owner.get(f"/api/conversations/{run.conversation}")).json() == before
+async def browser(world: World, name: str) -> dict[str, str]:
+    """The headers of our own page, signed in."""
+    async with world.database.write() as sql:
+        secret = await create_login(sql, world.users[name])
+    return {"cookie": f"hamdam={secret}", "origin": f"http://127.0.0.1:{world.port}"}
+
+
+@pytest.mark.parametrize("role", ["member", "admin"])
+def test_g07_every_route_keeps_to_its_owner(tmp_path, role: str) -> None:
+    """A new route that names something fails here until it has an entry in the matrix. Admins are others, too."""
+
+    @in_world()
+    async def scene(world: World) -> None:
+        routes = {
+            (method, route.path)
+            for route in world.app.routes
+            if isinstance(route, Route) and "{" in route.path
+            for method in (route.methods or ()) if method != "HEAD"
+        }  # fmt: skip
+        assert routes == set(NAMED)
+        ana_key, _ = await world.key("ana"), await world.key("bob")
+        async with world.client(ana_key) as ana:
+            run = await ana.ask("say secret")
+        async with world.database.write() as sql:
+            await sql.execute(update(User).where(User.name == "bob").values(role=role))
+        ours, theirs = await browser(world, "ana"), await browser(world, "bob")
+        async with world.http() as http:
+
+            async def all_of_hers() -> list[dict]:
+                paths = (*LISTS, f"/api/conversations/{run.conversation}")
+                return [(await http.get(path, headers=ours)).json() for path in paths]
+
+            before = await all_of_hers()
+            ids = {kind: before[i]["data"][0]["id"] for i, kind in enumerate(("conversation", "key", "login"))}
+            for (method, path), (kind, body) in NAMED.items():
+                if kind is not None:
+                    known, unknown = (path.format(id=id) for id in (ids[kind], f"{kind}_none"))
+                    refused, nothing = [
+                        await http.request(method, one, headers=theirs, json=body) for one in (known, unknown)
+                    ]
+                    assert (refused.status_code, refused.content) == (nothing.status_code, nothing.content), path
+                    assert refused.status_code == 404
+                    assert (await http.request(method, known, json=body)).status_code in (401, 403), "a stranger"
+            for path in LISTS:
+                seen = (await http.get(path, headers=theirs)).text
+                assert not [private for private in ("secret", *ids.values()) if private in seen]
+            assert await all_of_hers() == before
+
+    scene(tmp_path)
 
 
 @in_world()
@@ -150,6 +183,11 @@ async def test_g07_every_event_keeps_to_its_owner(world: World) -> None:
             "response.create": {"conversation_id": run.conversation, "client_id": "x"},
             "response.cancel": {"response_id": run.id},
         }
+        own = (await bob.ask("say mine")).conversation
+        async with world.http(await world.key("bob")) as http:  # another's message as an edge, or as the leaf
+            edge = await http.get(f"/api/conversations/{own}", params={"before": run.item})
+            leaf = await http.patch(f"/api/conversations/{own}", json={"active_leaf_id": run.item})
+            assert [said.json()["error"]["code"] for said in (edge, leaf)] == ["parent_not_found"] * 2
         for kind, code in EVENTS.items():
             if code is not None:
                 error = await bob.refused(type=kind, **fields[kind])

@@ -92,18 +92,27 @@ async def test_g05_a_key_needs_no_origin_and_a_key_with_a_cookie_is_refused(worl
 
 @in_world()
 async def test_g05_http_and_socket_decide_alike_for_every_state_of_an_account(world: World) -> None:
-    key = await world.key("ana")
-    for state, status in (("active", 200), ("disabled", 403)):
+    browser = await sign_in(world, "ana")
+    program = {"Authorization": f"Bearer {await world.key('ana')}"}
+
+    async def decisions(headers: dict[str, str]) -> set[int]:
+        paths = ("/api/conversations", "/v1/models")
+        async with world.http() as http:
+            said = {(await http.get(path, headers=headers)).status_code for path in paths}
+        try:
+            async with connect(f"ws://127.0.0.1:{world.port}/ws", subprotocols=[PROTOCOL], additional_headers=headers):
+                return said | {200}
+        except InvalidStatus as error:
+            return said | {error.response.status_code}
+
+    for state, status in (("active", 200), ("disabled", 403), ("pending", 403), ("active", 200)):
         async with world.database.write() as sql:
             await sql.execute(update(User).values(state=state))
-        async with world.http(key) as http:
-            assert (await http.get("/api/conversations")).status_code == status
-            assert (await http.get("/v1/models")).status_code == status
-        if status == 200:
-            async with world.client(key):
-                pass
-        else:
-            assert (await refused(world, additional_headers={"Authorization": f"Bearer {key}"}))[0] == status
+        assert [await decisions(headers) for headers in (browser, program)] == [{status}] * 2, state
+    await revoke(world)
+    async with world.database.write() as sql:
+        await end_all_logins(sql, world.users["ana"])
+    assert [await decisions(headers) for headers in (browser, program)] == [{401}] * 2
 
 
 @in_world(limits={"sockets_per_user": 2})

@@ -137,6 +137,8 @@ async def test_g20_megabytes_are_read_off_the_event_loop(world: World, monkeypat
     async with world.http(await world.key("ana")) as http:
         large = await http.post(URL, json=body("x" * (2 << 20)))
         assert (large.status_code, large.json()["error"]["code"]) == (400, "context_length_exceeded")
+        assert (await http.post(URL, json=body("x" * (27 << 20)))).status_code == 413
         await http.post(URL, json=body())
+    assert len(threads) == 2
     assert threads[0] != threading.main_thread().name
     assert threads[1] == threading.main_thread().name

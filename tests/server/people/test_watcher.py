@@ -10,7 +10,7 @@ from hamdam.server.people.accounts import Accounts
 from hamdam.server.people.attempts import Attempts
 from hamdam.server.people.identity import Forbidden, Identity, Unauthorized
 from hamdam.server.people.keys import revoke_key
-from hamdam.server.people.logins import create_login, end_all_logins, end_login
+from hamdam.server.people.logins import AT_MOST, create_login, end_all_logins, end_login
 from hamdam.server.people.watcher import DISABLED, SIGN_IN_ENDED
 from hamdam.server.storage.clock import now_us
 from hamdam.server.storage.database import Database
@@ -39,6 +39,12 @@ async def sign_out(lobby: Lobby, browser: Identity, program: Identity) -> None:
 async def sign_out_everywhere(lobby: Lobby, browser: Identity, program: Identity) -> None:
     async with lobby.database.write() as sql:
         await end_all_logins(sql, browser.user_id)
+
+
+async def sign_in_too_often(lobby: Lobby, browser: Identity, program: Identity) -> None:
+    async with lobby.database.write() as sql:
+        for _ in range(AT_MOST):
+            await create_login(sql, browser.user_id)
 
 
 async def revoke(lobby: Lobby, browser: Identity, program: Identity) -> None:
@@ -75,6 +81,7 @@ async def delete(lobby: Lobby, browser: Identity, program: Identity) -> None:
         (sign_out, SIGN_IN_ENDED, None),
         (sign_out_everywhere, SIGN_IN_ENDED, None),
         (reset_password, SIGN_IN_ENDED, None),
+        (sign_in_too_often, SIGN_IN_ENDED, None),
         (revoke, None, SIGN_IN_ENDED),
         (run_out, SIGN_IN_ENDED, SIGN_IN_ENDED),
         (promote, SIGN_IN_ENDED, SIGN_IN_ENDED),
