@@ -13,6 +13,7 @@ from dataclasses import replace
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from hamdam.engine import Engine
@@ -32,8 +33,16 @@ class ServeError(Exception):
     """The server cannot start; `str(error)` is one line."""
 
 
+class AbortableHttp(HttpToolsProtocol):
+    """Lets a stream drop a peer that reads nothing: what it has not read would keep the connection open for ever."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]  # uvicorn: a dict
+
+
 class AbortableProtocol(WebSocketsSansIOProtocol):
-    """Lets the gateway drop a peer that reads nothing: an ASGI close would wait for its answer for ever."""
+    """The same for the gateway: an ASGI close would wait for its answer for ever."""
 
     async def run_asgi(self) -> None:
         self.scope["extensions"][ABORT] = self.transport.abort  # type: ignore[assignment]  # uvicorn: a dict
@@ -83,7 +92,7 @@ def server_config(app: Starlette, limits: Limits) -> uvicorn.Config:
         app,
         port=0,  # where no socket is given: any that is free
         loop="uvloop",
-        http="httptools",
+        http=AbortableHttp,
         ws=AbortableProtocol,
         ws_max_size=limits.frame_bytes,
         ws_per_message_deflate=False,  # a compression context for every idle tab would be most of the memory

@@ -90,7 +90,10 @@ class Answer:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:
-            if isinstance(result, Exception) and not isinstance(result, TimeoutError):
+            if isinstance(result, TimeoutError) and (abort := scope.get("extensions", {}).get("hamdam.abort")):
+                abort()  # a close would wait until all is read
+                await _disconnected(receive)
+            elif isinstance(result, Exception):
                 raise result
 
     def _lose(self, _code: int) -> None:
@@ -126,20 +129,23 @@ class Answer:
         raise RuntimeError("a generation ended without saying so")
 
     async def _stream(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        async def say(frame: dict[str, Any]) -> None:
+        async def put(data: bytes, *, more: bool = True) -> None:
             async with asyncio.timeout(self.slow_s):  # a reader that stands still holds up nothing of ours
-                await _send(send, b"data: " + msgspec.json.encode(frame) + b"\n\n")
+                await _send(send, data, more=more)
+
+        async def say(frame: dict[str, Any]) -> None:
+            await put(b"data: " + msgspec.json.encode(frame) + b"\n\n")
 
         await _start(send, "text/event-stream; charset=utf-8")
         try:
             await _together(self._speak(index, g, say) for index, g in enumerate(self.generations))
         except ApiError as error:
             await say({"error": error.body()})
-            await _send(send, b"", more=False)  # and no [DONE]: what failed must not look finished
+            await put(b"", more=False)  # and no [DONE]: what failed must not look finished
             return
         if self.asked.include_usage:
             await say({"object": "chat.completion.chunk", **self.head, "choices": [], "usage": self._usage()})
-        await _send(send, b"data: [DONE]\n\n", more=False)
+        await put(b"data: [DONE]\n\n", more=False)
 
     async def _speak(self, index: int, generation: Generation, say: "Say") -> None:
         await say(self._chunk(index, {"role": "assistant", "content": ""}))

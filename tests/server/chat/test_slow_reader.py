@@ -1,6 +1,7 @@
 """G02: a peer that does not read costs bounded memory and then its socket; never the answer, nor anybody's pace."""
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -68,6 +69,47 @@ async def test_g02_a_reader_that_stops_loses_its_socket_and_not_the_answer(world
             assert (await run.follow(turn.names.response_id)).text == "the answer", "all of it is there on return"
     finally:
         peer.close()
+
+
+@in_world(narrow=True, limits={"slow_consumer_s": 0.3}, **ONE_STEP)
+async def test_g02_a_reader_of_a_byte_now_and_then_loses_its_socket_too(world: World) -> None:
+    peer = await asyncio.to_thread(dumb_socket, world, await world.key("ana"))
+    try:
+        await joined(world, "ana")
+        content = [{"type": "input_text", "text": LONG}]
+        asked = {"type": "response.create", "client_id": "c", "conversation": {}}
+        asked["input"] = [{"type": "message", "role": "user", "content": content}]
+        await asyncio.to_thread(peer.sendall, frame(asked))
+        await world.until(lambda: world.turns.find(world.users["ana"], client_id="c"))
+        peer.setblocking(False)
+        while world.turns.audience.count(world.users["ana"]):
+            with contextlib.suppress(BlockingIOError):
+                peer.recv(1)
+            await asyncio.sleep(0.05)
+        await world.until(lambda: not world.connections)
+        await world.turns.find(world.users["ana"], client_id="c").ended.wait()
+    finally:
+        peer.close()
+
+
+@in_world(narrow=True, limits={"slow_consumer_s": 0.3})
+async def test_g02_a_stream_that_nobody_reads_ends_with_its_work(world: World) -> None:
+    key = await world.key("ana")
+    body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True}
+    data = json.dumps(body).encode()
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await asyncio.to_thread(peer.connect, ("127.0.0.1", world.port))
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        peer.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        await world.until(lambda: world.engine._open)
+        (generation,) = world.engine._open.values()
+        async with world.client(await world.key("bob")) as bob:
+            assert (await bob.ask("say hello")).text == "hello", "others are served meanwhile"
+            await world.until(lambda: generation.finished)
+        await world.until(lambda: not world.connections)  # cut off: what it has not read would keep it open for ever
+        assert not world.engine._open
+        await world.until(lambda: not world.house.authenticator.watcher._watched)
 
 
 FLOOD = {"outgoing_frames": 20, "slow_consumer_s": 60.0, "events_per_second": 100_000, "event_burst": 100_000}
