@@ -2,7 +2,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,14 @@ class FakeModel:
     max_context: int = 512
     eos_ids: frozenset[int] = frozenset({END, OTHER_END})
     kv_fingerprint: str = "fake"
-    batches: list[int] = field(default_factory=list)  # how many were in each
 
     def run(self, batch: Batch) -> list[Any]:
-        self.batches.append(len(batch.rows))
-        drawn: list[Any] = [None] * len(batch.rows)
-        for index, row in enumerate(batch.rows):
-            if row.sample:
-                s = row.sequence
-                [drawn[index]] = sample(OPS, self.logits(s.ids, s.num_prompt)[None], [s])
-        return drawn
+        sequences = [row.sequence for row in batch.rows if row.sample]
+        if not sequences:
+            return [None] * len(batch.rows)
+        logits = torch.stack([self.logits(s.ids, s.num_prompt) for s in sequences])
+        drawn = iter(sample(OPS, logits, sequences))
+        return [next(drawn) if row.sample else None for row in batch.rows]
 
     def close(self) -> None:
         pass
