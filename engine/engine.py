@@ -92,7 +92,9 @@ class Engine:
         self.scheduler = Scheduler(
             config, num_blocks=runner.num_blocks, max_context=runner.max_context, kv_fingerprint=runner.kv_fingerprint
         )
-        self.max_context = runner.max_context
+        self.max_context = self.scheduler.max_ids
+        if self.max_context < runner.max_context:
+            log.warning("KV memory holds %d tokens of a context of %d", self.max_context, runner.max_context)
         self.max_prompt = self.scheduler.max_prompt
         self.ids_fingerprint = codec.fingerprint
         self._open: dict[int, Generation] = {}

@@ -4,6 +4,7 @@ import re
 
 import httpx
 import pytest
+from scripted import scripted_engine
 from world import World, in_world
 
 URL = "/v1/chat/completions"
@@ -155,6 +156,33 @@ async def test_c07_max_tokens_and_the_context_have_one_rule(world: World) -> Non
                 assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
         assert (await ask("say", max_completion_tokens=3)).json()["usage"]["completion_tokens"] == 3
         assert world.engine.stats().state == "idle"
+
+
+@in_world(num_blocks=12, max_context=1000)
+async def test_d07_what_the_memory_can_never_hold_is_refused_and_the_next_one_answered(world: World) -> None:
+    """The limit that people are told is the one that holds: 12 blocks, and a last token that is never computed."""
+    async with world.http(await world.key("ana")) as ana, world.http(await world.key("bob")) as bob:
+        assert (await ana.get("/v1/models")).json()["data"][0]["max_context"] == 193
+        short = (await ana.post(URL, json=body("", max_tokens=1))).json()["usage"]["prompt_tokens"]
+        for tokens, status in ((191, 200), (192, 200), (193, 400), (97_000, 400)):
+            answer = await ana.post(URL, json=body("x" * (tokens - short)))
+            assert answer.status_code == status, tokens
+            if status == 200:
+                assert answer.json()["choices"][0]["finish_reason"] == "length"
+                continue
+            error = answer.json()["error"]
+            assert error["code"] == "context_length_exceeded"
+            assert "192" in error["message"]
+            assert not world.engine._open
+            answer = (await bob.post(URL, json=body("say hi"))).json()["choices"][0]
+            assert (answer["message"]["content"], answer["finish_reason"]) == ("hi", "stop")
+
+
+def test_d07_a_context_that_the_memory_cannot_hold_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    assert scripted_engine(num_blocks=12, max_context=193).max_context == 193
+    assert caplog.messages == []
+    assert scripted_engine(num_blocks=12, max_context=194).max_context == 193
+    assert caplog.messages == ["KV memory holds 193 tokens of a context of 194"]
 
 
 @in_world()
