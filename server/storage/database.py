@@ -10,7 +10,7 @@ Inside the process writers queue at a lock of ours, so that waiting costs no thr
 """
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from sqlalchemy import URL, event
 from sqlalchemy.engine import Connection, ExceptionContext
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from .errors import DatabaseOlder, StorageError, StorageFull
 from .folder import filesystem_type, is_network
@@ -32,13 +32,15 @@ READERS_AT_MOST = 12
 
 
 class Database:
-    def __init__(self, path: Path) -> None:
-        """Use `open` or `attach`: a Database is only handed out once its tables are known to be right."""
+    def __init__(self, path: Path, *, prepare: Sequence[str] = ("PRAGMA foreign_keys=ON",)) -> None:
+        """Use `open` or `attach`: a Database is only handed out once its tables are known to be right.
+
+        `prepare`: what the writer's connection begins with.
+        """
         self.path = path
-        self._writer = _engine(path, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=ON",), pool_size=1, max_overflow=0)
-        self._readers = _engine(
-            path, begin="BEGIN", pragmas=("query_only=ON",), pool_size=READERS, max_overflow=READERS_AT_MOST - READERS
-        )
+        self._writer = _engine(path, begin="BEGIN IMMEDIATE", prepare=prepare, pool_size=1, max_overflow=0)
+        some = {"pool_size": READERS, "max_overflow": READERS_AT_MOST - READERS}
+        self._readers = _engine(path, begin="BEGIN", prepare=("PRAGMA query_only=ON",), **some)
         self._turn_to_write = asyncio.Lock()
 
     @classmethod
@@ -81,16 +83,18 @@ class Database:
                 await session.close()  # rolls back what was not committed
 
 
-def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...], **pool: Any) -> AsyncEngine:
+def _engine(path: Path, *, begin: str, prepare: Sequence[str], **pool: Any) -> AsyncEngine:
+    """Parameters are hidden in errors: those are logged, and logs never hold what people write."""
     url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **pool)
+    options: dict[str, Any] = {"poolclass": AsyncAdaptedQueuePool, "connect_args": {"timeout": BUSY_TIMEOUT_S}} | pool
+    engine = create_async_engine(url, hide_parameters=True, **options)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver opens no transaction by itself: `_begin` does
         cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", *pragmas):
-            cursor.execute(f"PRAGMA {pragma}")
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *prepare):
+            cursor.execute(statement)
         cursor.close()
 
     @event.listens_for(engine.sync_engine, "begin")
@@ -116,7 +120,7 @@ def is_full(error: BaseException | None) -> bool:
 
 async def _run_once(path: Path, work: Callable[[Connection], None]) -> None:
     """In one transaction, with foreign keys off: tables are rebuilt, and inside a transaction SQLite cannot switch."""
-    engine = _engine(path, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=OFF",), poolclass=NullPool)
+    engine = _engine(path, begin="BEGIN IMMEDIATE", prepare=("PRAGMA foreign_keys=OFF",), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
             await connection.run_sync(work)
