@@ -226,6 +226,12 @@ async def test_d04_what_one_asked_is_in_nobody_elses_cache(world: World) -> None
     assert await cached("ana") >= 480
     assert await cached("bob") == 0
     assert await cached("bob") >= 480
+    asked = {"type": "response.create", "client_id": "x", "conversation": {}}
+    async with world.client(await world.key("bob")) as bob:
+        salt = {"cache_salt": world.users["ana"]}
+        for salted in (salt, {"sampling": salt}, {"conversation": salt}):
+            error = await bob.refused(**asked | salted)
+            assert (error["code"], error["param"].rpartition(".")[2]) == ("invalid_field", "cache_salt")
 
 
 @pytest.mark.parametrize("path", ["/api/conversations/x/y", "/api/conversation"])

@@ -1,4 +1,4 @@
-"""G02: a peer that does not read costs bounded memory and then its socket; never the answer, nor anybody's pace."""
+"""A peer that does not read, or is gone: bounded memory, then its socket; never the answer, nor anybody's pace."""
 import asyncio
 import base64
 import contextlib
@@ -8,6 +8,7 @@ import socket
 
 from world import Run, World, in_world, small_engine
 
+from hamdam.server import serving
 from hamdam.server.chat.audience import Viewer
 
 
@@ -37,6 +38,34 @@ def frame(event: dict) -> bytes:
 async def joined(world: World, name: str) -> Viewer:
     await world.until(lambda: world.turns.audience.count(world.users[name]))
     return next(iter(world.turns.audience._of_user[world.users[name]]))
+
+
+def test_g01_a_line_that_is_dead_is_noticed_by_pings_and_ends_no_answer(tmp_path, monkeypatch) -> None:
+    """Nothing comes from the peer any more, not even a close: within a ping and its timeout its socket is gone."""
+    assert serving.PING_S == 20
+    monkeypatch.setattr(serving, "PING_S", 0.2)
+
+    @in_world(gate=True)
+    async def scene(world: World) -> None:
+        peer = await asyncio.to_thread(dumb_socket, world, await world.key("ana"))
+        try:
+            await joined(world, "ana")
+            content = [{"type": "input_text", "text": "say on"}]
+            asked = {"type": "response.create", "client_id": "c", "conversation": {}}
+            asked["input"] = [{"type": "message", "role": "user", "content": content}]
+            await asyncio.to_thread(peer.sendall, frame(asked))
+            await world.until(lambda: world.turns.find(world.users["ana"], client_id="c"))
+            turn = world.turns.find(world.users["ana"], client_id="c")
+            await world.until(lambda: not world.turns.audience.count(world.users["ana"]) and not world.connections)
+            assert not turn.followers
+            assert turn.end is None
+            world.open_gate()
+            await turn.ended.wait()
+            assert turn.text == "on"
+        finally:
+            peer.close()
+
+    scene(tmp_path)
 
 
 LONG = "long " * 30_000
