@@ -64,6 +64,7 @@ def create_app(
                 watching.cancel()
         finally:
             engine.stop()
+            await house.turns.shelves.memory.close()
 
     app = Starlette(
         routes=[

@@ -36,6 +36,8 @@ class Limits:
     outgoing_bytes: int = 512 << 10
     slow_consumer_s: float = 10.0
     replay_s: float = 60.0  # how long an ended run can be replayed from memory
+    temporary_s: float = 1800.0  # how long a conversation that is not stored is kept while nobody watches it
+    temporary_per_user: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from hamdam.engine import Chat, Generation, SamplingParams
 
 from ..errors import ApiError
 from ..people.identity import Identity
+from ..storage.database import Database
 from ..storage.ids import new_id
 from ..storage.tables import Message
 from .audience import Viewer
@@ -22,6 +23,7 @@ from .place import Place, chat_of, conversation_of, place_of, unpack_ids
 from .protocol import ConversationCreated, CreateResponse, ItemAdded, ItemUpdated, ServerEvent
 from .refusals import engine_refusals
 from .saving import NewRun
+from .temporary import Temporary
 from .turn import Beginning, Names, Turn
 from .turns import Turns
 
@@ -51,6 +53,7 @@ class Ask:
 class Asking:
     def __init__(self, turns: Turns, owners: Owners) -> None:
         self.turns, self.engine, self.owners = turns, turns.engine, owners
+        self.temporary = Temporary(turns)
         self._sent: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def ask(self, identity: Identity, asked: CreateResponse, viewer: Viewer) -> Known | None:
@@ -68,7 +71,7 @@ class Asking:
         """Only bring the conversation's blocks up: a hint that is not answered."""
         if asked.conversation_id is None:
             raise ApiError("invalid_field", "Only a conversation that is there can be warmed.", param="conversation_id")
-        async with self.turns.database.read() as sql:
+        async with self.turns.shelves.of(asked.conversation_id).read() as sql:
             conversation = await conversation_of(sql, identity.user_id, asked)
             place = await place_of(sql, conversation, asked) if conversation else Place()
         chat = await self._chat(asked.conversation_id, place, None)
@@ -96,7 +99,6 @@ class Asking:
             ("sampling.n", ask.params.n != 1, "A conversation has one answer at a time."),
             ("text.format", text_format not in (None, {"type": "text"}), "This server answers with plain text only."),
             ("tools", bool(asked.tools), "This server has no tools."),
-            ("store", not asked.store, "This server keeps conversations until they are deleted."),
         ):
             if wrong:
                 raise ApiError("invalid_field", why, param=field)
@@ -106,15 +108,20 @@ class Asking:
         async with self._once(user_id, asked.client_id):
             if known := await self._known(user_id, asked.client_id):
                 return known
-            async with turns.database.read() as sql:
+            database = await self._database(user_id, asked)
+            async with database.read() as sql:
                 conversation = await conversation_of(sql, user_id, asked)
+            if conversation and asked.store is turns.shelves.is_temporary(conversation.id):
+                raise ApiError("invalid_field", "A conversation stays as it was begun.", param="store")
             conversation_id, response_id = conversation.id if conversation else new_id("conv"), new_id("resp")
             turns.reserve(conversation_id, response_id)
             try:
                 place = Place(instructions=asked.instructions)
+                if conversation is None and asked.store is False:
+                    self.temporary.begin(ask.identity, conversation_id)
                 if conversation is not None:
                     # Looked up again: only now is what the run before this one wrote in the database, or in memory.
-                    async with turns.database.read() as sql:
+                    async with database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
                 chat = await self._chat(conversation_id, place, ask.question)
                 with engine_refusals("sampling.", texts="input"):
@@ -127,10 +134,20 @@ class Asking:
                     raise
             except BaseException:
                 turns.release(conversation_id)
+                if conversation is None:
+                    turns.shelves.forget(conversation_id)
                 raise
             turns.audience.subscribe(ask.viewer, conversation_id)
             turns.run(turn)
             return None
+
+    async def _database(self, user_id: str, asked: CreateResponse) -> Database:
+        """Where the conversation is kept that is meant; `continue` may name it by an answer alone."""
+        named = asked.conversation_id
+        if named is None and asked.continue_ is not None:
+            answer = await self.turns.history.answer(user_id, message_id=asked.continue_)
+            named = answer.conversation_id if answer else None
+        return self.turns.shelves.of(named)
 
     async def _chat(self, conversation_id: str, place: Place, question: tuple[str, ...] | None) -> Chat:
         texts = {item_id: turn.text for item_id, turn in self.turns.ahead(conversation_id).items()}

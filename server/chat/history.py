@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from ..errors import ApiError
 from ..storage.clock import now_us, rfc3339
-from ..storage.database import Database
 from ..storage.tables import Conversation, Message
 from .protocol import ConversationInfo, Item
+from .shelves import Shelves
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +26,33 @@ class Changes:
 
 
 class History:
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, shelves: Shelves) -> None:
+        self.shelves = shelves
 
     async def conversations(
         self, user_id: str, *, cursor: str | None = None, limit: int = 50, archived: bool = False
     ) -> tuple[list[ConversationInfo], str | None]:
-        """Pinned ones first, then by last change; and the cursor of the next page."""
+        """Pinned ones first, then by last change; and the cursor of the next page. Temporary ones are not listed."""
         pinned = Conversation.pinned_at.is_not(None)
         put_away = Conversation.archived_at.is_not(None)
         query = _mine(user_id).where(put_away if archived else ~put_away)
         if cursor is not None:
             query = query.where(tuple_(pinned, Conversation.updated_at, Conversation.id) < _position(cursor))
         query = query.order_by(pinned.desc(), Conversation.updated_at.desc(), Conversation.id.desc()).limit(limit + 1)
-        async with self.database.read() as sql:
+        async with self.shelves.file.read() as sql:
             rows = (await sql.scalars(query)).all()
         more, rows = len(rows) > limit, rows[:limit]
         return [info_of(row) for row in rows], _cursor(rows[-1]) if more else None
 
     async def conversation(self, user_id: str, conversation_id: str) -> ConversationInfo:
-        async with self.database.read() as sql:
+        async with self.shelves.of(conversation_id).read() as sql:
             return info_of(await owned(sql, user_id, conversation_id))
 
     async def items(
         self, user_id: str, conversation_id: str, *, before: str | None = None, limit: int = 100
     ) -> tuple[ConversationInfo, list[Item], bool]:
         """The last `limit` messages (before a message) in creation order; and whether there are earlier ones."""
-        async with self.database.read() as sql:
+        async with self.shelves.of(conversation_id).read() as sql:
             conversation = await owned(sql, user_id, conversation_id)
             query = select(Message).where(Message.conversation_id == conversation.id)
             if before is not None:
@@ -63,7 +63,7 @@ class History:
         return info_of(conversation), [item_of(row) for row in reversed(rows[:limit])], len(rows) > limit
 
     async def edit(self, user_id: str, conversation_id: str, changes: Changes) -> ConversationInfo:
-        async with self.database.write() as sql:
+        async with self.shelves.of(conversation_id).write() as sql:
             row = await owned(sql, user_id, conversation_id)
             if changes.title is not None:
                 row.title, row.title_source = changes.title, "user"
@@ -78,7 +78,7 @@ class History:
 
     async def delete(self, user_id: str, conversation_id: str) -> None:
         """Deleted is gone: rows, texts and ids, in one transaction. Nothing is kept that could be read or restored."""
-        async with self.database.write() as sql:
+        async with self.shelves.of(conversation_id).write() as sql:
             await owned(sql, user_id, conversation_id)
             messages = Message.conversation_id == conversation_id
             # First no longer a tree: SQLite follows a cascade to a depth of 1,000, a long chat is deeper.
@@ -102,12 +102,15 @@ class History:
             query = query.where(Message.response_id == response_id)
         else:
             query = query.where(Message.client_id == client_id)
-        async with self.database.read() as sql:
-            return await sql.scalar(query)
+        for database in self.shelves.of_user(user_id):
+            async with database.read() as sql:
+                if answer := await sql.scalar(query):
+                    return answer
+        return None
 
     async def question_of(self, answer: Message) -> Message | None:
         """What an answer answers."""
-        async with self.database.read() as sql:
+        async with self.shelves.of(answer.conversation_id).read() as sql:
             return await sql.get(Message, answer.parent_id) if answer.parent_id else None
 
 
@@ -150,6 +153,7 @@ def info_of(row: Conversation) -> ConversationInfo:
         revision=row.revision,
         pinned=row.pinned_at is not None,
         archived=row.archived_at is not None,
+        temporary=row.settings.get("temporary", False),
         created_at=rfc3339(row.created_at),
         updated_at=rfc3339(row.updated_at),
     )

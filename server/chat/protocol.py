@@ -63,7 +63,8 @@ class TextOptions(Struct, frozen=True, forbid_unknown_fields=True):
 class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
     """`parent_id` missing is the active leaf, null is the root (the first question written anew). No input: regenerate.
 
-    `instructions` stay with the conversation until others are given.
+    `instructions` stay with the conversation until others are given. `store` false begins a temporary conversation;
+    later it is as it was begun.
     """
 
     client_id: Id
@@ -77,7 +78,7 @@ class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.creat
     sampling: dict[str, Any] = {}
     text: TextOptions | None = None
     tools: list[Any] = []
-    store: bool = True
+    store: bool | None = None
     generate: bool = True
 
 
@@ -105,6 +106,7 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
     revision: int
     pinned: bool
     archived: bool
+    temporary: bool  # kept in memory alone, and not listed
     created_at: str
     updated_at: str
 

@@ -11,6 +11,7 @@ from ..storage.database import Database
 from ..storage.tables import Conversation, Message
 from .history import info_of, item_of, message_in, owned
 from .protocol import ConversationInfo, Item
+from .shelves import Shelves
 from .title import title_of
 
 log = logging.getLogger("hamdam.chat")
@@ -40,6 +41,7 @@ class Written:
 
     message_id: str
     response_id: str
+    conversation_id: str
     text: str
     token_ids: bytes | None
     ids_fingerprint: str | None
@@ -52,12 +54,12 @@ class Written:
 
 
 class Saving:
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, shelves: Shelves) -> None:
+        self.shelves = shelves
 
     async def begin(self, run: NewRun) -> tuple[ConversationInfo, list[Item]]:
         """One transaction: the conversation if it is new, the question, and an empty answer. On disk on return."""
-        async with self.database.write() as sql:
+        async with self.shelves.of(run.conversation_id).write() as sql:
             conversation = await self._conversation(sql, run)
             now = max(now_us(), conversation.updated_at + 1)  # creation order holds even when the clock is set back
             if run.continued:
@@ -74,8 +76,14 @@ class Saving:
             return info_of(conversation), [item_of(row) for row in rows]
 
     async def save(self, written: list[Written]) -> None:
-        """Running answers as far as they are, in one transaction; what ended or was deleted meanwhile is left alone."""
-        async with self.database.write() as sql:
+        """Running answers as far as they are, in one transaction; what ended or was deleted meanwhile is left alone.
+
+        For those that are read from a file after a crash: of temporary conversations there is nothing to do.
+        """
+        written = [row for row in written if not self.shelves.is_temporary(row.conversation_id)]
+        if not written:
+            return
+        async with self.shelves.file.write() as sql:
             running = (Message.response_id == bindparam("run"), Message.status == "in_progress")
             saved = ("text", "token_ids", "ids_fingerprint", "last_sequence")
             values = [{"run": row.response_id} | {name: getattr(row, name) for name in saved} for row in written]
@@ -83,7 +91,7 @@ class Saving:
 
     async def finish(self, written: Written) -> ConversationInfo | None:
         """The end, in one UPDATE; None where the conversation was deleted meanwhile."""
-        async with self.database.write() as sql:
+        async with self.shelves.of(written.conversation_id).write() as sql:
             row = await sql.get(Message, written.message_id)
             if row is None or row.response_id != written.response_id:
                 return None
@@ -102,13 +110,16 @@ class Saving:
                 conversation.settings = {**conversation.settings, "instructions": run.instructions}
             return conversation
         now, title = now_us(), title_of(" ".join(run.question))
+        settings: dict[str, Any] = {} if run.instructions is None else {"instructions": run.instructions}
+        if self.shelves.is_temporary(run.conversation_id):
+            settings["temporary"] = True
         conversation = Conversation(
             id=run.conversation_id,
             user_id=run.user_id,
             title=title,
             title_source="auto" if title else "none",
             model=run.model,
-            settings={"instructions": run.instructions} if run.instructions is not None else {},
+            settings=settings,
             revision=0,
             created_at=now,
             updated_at=now,

@@ -130,6 +130,7 @@ class Turn:
         return Written(
             message_id=self.names.item_id,
             response_id=self.names.response_id,
+            conversation_id=self.names.conversation_id,
             text=self.text,
             token_ids=pack_ids((*before, *self._token_ids)) if before is not None else None,
             ids_fingerprint=self.ids_fingerprint if before is not None else None,

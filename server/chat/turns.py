@@ -23,6 +23,7 @@ from .ending import ending_of
 from .history import History
 from .protocol import ConversationDeleted, ConversationUpdated, ServerDraining
 from .saving import Saving, Written
+from .shelves import Shelves
 from .turn import Turn
 
 log = logging.getLogger("hamdam.chat")
@@ -32,8 +33,9 @@ RECONNECT_AFTER_MS = 2000
 
 class Turns:
     def __init__(self, engine: Engine, database: Database, authenticator: Authenticator, limits: Limits) -> None:
-        self.engine, self.database, self.authenticator, self.limits = engine, database, authenticator, limits
-        self.history, self.saving, self.audience = History(database), Saving(database), Audience()
+        self.engine, self.authenticator, self.limits = engine, authenticator, limits
+        self.shelves = shelves = Shelves(database)
+        self.history, self.saving, self.audience = History(shelves), Saving(shelves), Audience()
         self.draining = False
         self._reserved: dict[str, str] = {}  # by conversation: its run, from before there are rows
         self._by_response: dict[str, Turn] = {}
@@ -48,6 +50,10 @@ class Turns:
         """This user's turn, while it is in memory."""
         turn = self._by_response.get(response_id) if response_id else self._by_client.get((user_id, client_id or ""))
         return turn if turn and turn.names.user_id == user_id else None
+
+    def runs(self, conversation_id: str) -> bool:
+        """Whether a run goes on, is about to begin, or has its end still to be stored."""
+        return conversation_id in self._reserved
 
     def running_in(self, conversation_id: str) -> Turn | None:
         turn = self._by_response.get(self._reserved.get(conversation_id, ""))
@@ -111,6 +117,7 @@ class Turns:
             await self.history.delete(user_id, conversation_id)
         finally:
             self.release(conversation_id)
+        self.shelves.forget(conversation_id)
         self.engine.close_session(conversation_id)
         self.audience.publish(user_id, ConversationDeleted(conversation_id=conversation_id))
         self.audience.forget(conversation_id)

@@ -41,6 +41,7 @@ export interface Conversation {
   title: string;
   active_leaf_id: string | null;
   revision: number;
+  temporary: boolean;
   created_at: string;
   updated_at: string;
 }

@@ -234,6 +234,7 @@ const more = (items: readonly unknown[], hasMore: boolean | undefined): boolean 
 function newestFirst(conversations: readonly Conversation[]): Conversation[] {
   const byId = new Map<string, Conversation>();
   for (const conversation of conversations) {
+    if (conversation.temporary) continue; // another client's, and not for a list
     const known = byId.get(conversation.id);
     if (!known || known.revision < conversation.revision) byId.set(conversation.id, conversation);
   }

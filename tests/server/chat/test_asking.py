@@ -170,7 +170,6 @@ REFUSED: list[tuple[dict, str]] = [
     ({"sampling": {"stop_token_ids": [10**6]}}, "sampling.stop_token_ids"),
     ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format"),
     ({"tools": [{"type": "function"}]}, "tools"),
-    ({"store": False}, "store"),
     ({"conversation": None}, "conversation"),
     ({"conversation_id": "conv_x"}, "conversation"),
     ({"parent_id": "msg_x"}, "parent_id"),

@@ -11,6 +11,7 @@ from hamdam.server.chat.history import Changes, History
 from hamdam.server.chat.place import chat_of, conversation_of, pack_ids, place_of, unpack_ids
 from hamdam.server.chat.protocol import CreateResponse, InputMessage, InputText
 from hamdam.server.chat.saving import NewRun, Saving, Written, recover
+from hamdam.server.chat.shelves import Shelves
 from hamdam.server.errors import ApiError
 from hamdam.server.people.accounts import add_user
 from hamdam.server.storage.database import Database
@@ -21,15 +22,17 @@ ASK = [InputMessage(role="user", content=[InputText("Hi")])]
 
 
 def written(run: NewRun, text: str, **fields: object) -> Written:
+    names = {"message_id": run.answer_id, "response_id": run.response_id, "conversation_id": run.conversation_id}
     given = {"last_sequence": 5, "token_ids": pack_ids([1, 2]), "ids_fingerprint": "f"} | fields
-    return Written(message_id=run.answer_id, response_id=run.response_id, text=text, **given)
+    return Written(**names, text=text, **given)
 
 
 class Books:
     """A database with two people in it, and shorthands to write a talk."""
 
     def __init__(self, database: Database, ana: str, bob: str) -> None:
-        self.database, self.history, self.saving = database, History(database), Saving(database)
+        shelves = Shelves(database)
+        self.database, self.history, self.saving = database, History(shelves), Saving(shelves)
         self.ana, self.bob = ana, bob
 
     async def begin(self, conversation: str | None = None, *, question: str = "Hi", **fields: object) -> NewRun:
