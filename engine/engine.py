@@ -199,6 +199,10 @@ class Engine:
     def waiting(self) -> int:
         return self._reserved + sum(not g.scheduled for g in self._open.values())
 
+    def in_flight(self, owner_id: str) -> int:
+        """How many of this owner's answers run or wait."""
+        return self._in_flight[owner_id]
+
     def _refuse(self, owner: Owner, params: SamplingParams) -> None:
         if self._ended or self._crossing is None:
             raise EngineStopped(self._ended or "the engine has not started")

@@ -14,6 +14,8 @@ from .protocol import (
     ItemAdded,
     Ping,
     Pong,
+    RateLimit,
+    RateLimitsUpdated,
     SessionUpdate,
     SessionUpdated,
     Subscribe,
@@ -53,6 +55,17 @@ class Commands:
             await self.asking.warm(socket.identity, event)
         elif known := await self.asking.ask(socket.identity, event, socket):
             self._repeat(socket, known, event.event_id)
+        else:
+            socket.say(RateLimitsUpdated(rate_limits=self._left(socket), in_reply_to=event.event_id))
+
+    def _left(self, socket: Socket) -> list[RateLimit]:
+        """What its user may still ask for; a service key has only the server's bounds."""
+        limits, owner = [socket.events_left()], self.asking.owners.of(socket.identity)
+        if owner.max_running is not None and owner.max_queued is not None:
+            limit = owner.max_running + owner.max_queued
+            remaining = max(0, limit - self.turns.engine.in_flight(owner.id))
+            limits.append(RateLimit(name="responses", limit=limit, remaining=remaining))
+        return limits
 
     def _repeat(self, socket: Socket, known: Known, event_id: str | None) -> None:
         """The same question again, perhaps because the first answer got lost on the way: the same events again."""

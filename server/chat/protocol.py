@@ -151,6 +151,25 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     locale: str | None = None
 
 
+class SessionExpiring(ServerEvent, frozen=True, kw_only=True, tag="session.expiring"):
+    """The sign-in or key ends in `in_s` seconds; a sign-in lasts on when any request is made with its cookie."""
+
+    in_s: int
+
+
+class RateLimit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`responses` (running and waiting) or `events`. `reset_seconds`: until all remain; of answers nobody knows."""
+
+    name: str
+    limit: int
+    remaining: int
+    reset_seconds: float | None = None
+
+
+class RateLimitsUpdated(ServerEvent, frozen=True, kw_only=True, tag="rate_limits.updated"):
+    rate_limits: list[RateLimit]
+
+
 class Pong(ServerEvent, frozen=True, kw_only=True, tag="pong"):
     t: str | int | float | None = None
 
@@ -192,6 +211,11 @@ class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.a
 class ItemUpdated(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.updated"):
     item: Item
     client_id: str | None = None
+
+
+class ItemDeleted(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.deleted"):
+    conversation_id: str
+    item_id: str
 
 
 class RunEvent(ServerEvent, frozen=True, kw_only=True):
@@ -289,6 +313,8 @@ AnyServerEvent = (
     ErrorEvent
     | SessionCreated
     | SessionUpdated
+    | SessionExpiring
+    | RateLimitsUpdated
     | Pong
     | ServerDraining
     | ConversationSubscribed
@@ -297,6 +323,7 @@ AnyServerEvent = (
     | ConversationDeleted
     | ItemAdded
     | ItemUpdated
+    | ItemDeleted
     | ResponseQueued
     | ResponsePrefill
     | ResponseStats

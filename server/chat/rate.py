@@ -24,6 +24,11 @@ class Rate:
         self._refused_at = now
         return (1 - self._left) / self._per_second
 
+    def left(self, now: float) -> tuple[int, float]:
+        """How many events would be taken now, and the seconds until it is a whole burst."""
+        left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        return int(left), (self._burst - left) / self._per_second
+
     def insisting(self, now: float) -> float:
         """Seconds for which the peer has gone on although it was refused."""
         return now - self._refused_since if now - self._refused_at <= 1 else 0.0

@@ -20,7 +20,7 @@ from ..storage.errors import StorageError
 from .audience import Audience
 from .delivery import Cursor
 from .frames import RefusedFrame, read_frame, write_frame
-from .protocol import COALESCE_MS, PROTOCOL, AnyClientEvent, ErrorEvent, ServerEvent
+from .protocol import COALESCE_MS, PROTOCOL, AnyClientEvent, ErrorEvent, RateLimit, ServerEvent, SessionExpiring
 from .rate import Rate
 from .turn import Turn
 
@@ -80,6 +80,11 @@ class Socket:
         for cursor in [c for c in self._cursors.values() if c.turn.names.conversation_id == conversation_id]:
             self._drop(cursor)
 
+    def events_left(self) -> RateLimit:
+        left, seconds = self._rate.left(asyncio.get_running_loop().time())
+        limit = self._limits.event_burst
+        return RateLimit(name="events", limit=limit, remaining=left, reset_seconds=round(seconds, 3))
+
     def close(self, code: int) -> None:
         """Soon; the first code counts."""
         if not self._closing.done():
@@ -89,7 +94,7 @@ class Socket:
 
     async def run(self, handle: Handler) -> None:
         """From the accepted handshake until the peer goes, or `close`. Ends nothing but itself."""
-        unwatch = self._authenticator.watch(self.identity, self.close)
+        unwatch = self._authenticator.watch(self.identity, self.close, self._expiring)
         self._audience.join(self)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -106,6 +111,9 @@ class Socket:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         await self._close(results)
+
+    def _expiring(self, in_s: int) -> None:
+        self.say(SessionExpiring(in_s=in_s))
 
     async def _read(self, handle: Handler) -> None:
         """One event at a time: while one is looked at, the next waits in the peer's window."""

@@ -56,9 +56,14 @@ class Authenticator:
             return (await self._key(ApiKey.id == identity.key_id))[0]
         return (await self._login(Login.id == identity.login_id))[0]
 
-    def watch(self, identity: Identity, lost: Callable[[int], None]) -> Callable[[], None]:
-        """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns how to stop."""
-        return self.watcher.watch(identity, lost)
+    def watch(
+        self, identity: Identity, lost: Callable[[int], None], ending: Callable[[int], None] | None = None
+    ) -> Callable[[], None]:
+        """Call `lost(code)` once, within a second after the right is gone (4401, 4403). Returns how to stop.
+
+        `ending(seconds)`: the sign-in or key runs out in so many seconds, if nothing puts that off.
+        """
+        return self.watcher.watch(identity, lost, ending)
 
     def watch_account(self, user_id: str, lost: Callable[[int], None]) -> Callable[[], None]:
         """The same for what outlives the sign-in that began it: told only when the account is disabled or deleted."""

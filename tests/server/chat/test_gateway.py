@@ -10,7 +10,7 @@ from world import World, in_world
 from hamdam.server.chat.protocol import PROTOCOL
 from hamdam.server.people.keys import revoke_key
 from hamdam.server.people.logins import create_login, end_all_logins
-from hamdam.server.storage.clock import now_us
+from hamdam.server.storage.clock import SECOND, now_us
 from hamdam.server.storage.tables import ApiKey, Login, User
 
 
@@ -240,3 +240,12 @@ async def test_g18_every_event_asks_again_whether_the_right_still_holds(world: W
             "type": "authentication_error", "code": "unauthorized", "message": "", "event_id": "p",
         }  # fmt: skip
         assert await ana.closed() == 4401
+
+
+@in_world()
+async def test_a_sign_in_that_ends_soon_is_announced(world: World) -> None:
+    headers = await sign_in(world, "ana")
+    async with world.client("", additional_headers=headers) as ana:
+        async with world.database.write() as sql:
+            await sql.execute(update(Login).values(expires_at=now_us() + 100 * SECOND))
+        assert 90 <= (await ana.until("session.expiring"))["in_s"] <= 100

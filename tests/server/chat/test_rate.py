@@ -1,4 +1,6 @@
 """Rates: time is given, nobody waits."""
+from world import World, in_world
+
 from hamdam.server.chat.rate import REMEMBERED, Failures, Rate
 
 
@@ -45,3 +47,36 @@ def test_addresses_that_are_remembered_are_bounded() -> None:
         failures.note(str(number), 0.0)
     assert failures.wait("0", 0.1) == 0.0
     assert failures.wait(str(REMEMBERED + 9), 0.1) > 0
+
+
+def test_what_is_left_fills_again() -> None:
+    rate = Rate(30, 60)
+    assert rate.left(0.0) == (60, 0.0)
+    for _ in range(60):
+        rate.take(0.0)
+    assert rate.left(0.0) == (0, 2.0)
+    assert rate.left(0.5) == (15, 1.5)
+
+
+@in_world(gate=True)
+async def test_who_asks_is_told_what_is_left(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana, world.client(await world.key("ana")) as other:
+        for running in (1, 2):
+            await ana.start(f"say {running}")
+        await ana.send(type="ping", t=1)
+        await ana.until("pong")
+        told = [event for event in ana.log if event["type"] == "rate_limits.updated"]
+        assert [limits["in_reply_to"] for limits in told] == [run.client_id for run in ana.runs.values()]
+        events, responses = told[-1]["rate_limits"]
+        assert responses == {"name": "responses", "limit": 6, "remaining": 4}
+        assert (events["name"], events["limit"]) == ("events", 60)
+        assert events["remaining"] in (58, 59, 60)
+        await other.send(type="ping", t=1)
+        await other.until("pong")
+        assert not [event for event in other.log if event["type"] == "rate_limits.updated"]
+    async with world.client(await world.key("ana", service=True)) as back_end:
+        await back_end.start("say three")
+        await back_end.send(type="ping", t=1)
+        await back_end.until("pong")
+        (told,) = [event for event in back_end.log if event["type"] == "rate_limits.updated"]
+        assert [limit["name"] for limit in told["rate_limits"]] == ["events"]

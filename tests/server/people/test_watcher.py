@@ -12,7 +12,7 @@ from hamdam.server.people.identity import Forbidden, Identity, Unauthorized
 from hamdam.server.people.keys import revoke_key
 from hamdam.server.people.logins import AT_MOST, create_login, end_all_logins, end_login
 from hamdam.server.people.watcher import DISABLED, SIGN_IN_ENDED
-from hamdam.server.storage.clock import now_us
+from hamdam.server.storage.clock import SECOND, now_us
 from hamdam.server.storage.database import Database
 from hamdam.server.storage.tables import ApiKey, Login, User
 
@@ -194,3 +194,31 @@ async def test_a_callback_that_breaks_does_not_blind_the_watcher(lobby: Lobby) -
     await asyncio.sleep(0)
     assert told == [DISABLED]
     assert len(broken) == 1
+
+
+@in_lobby()
+async def test_a_sign_in_that_ends_soon_is_said_once_until_it_is_put_off(lobby: Lobby) -> None:
+    browser, program = await identities(lobby)
+    left: list[int] = []
+    lost: list[int] = []
+    for identity in (browser, program):
+        lobby.house.authenticator.watch(identity, lost.append, left.append)
+
+    async def look(seconds: int) -> None:
+        async with lobby.database.write() as sql:
+            await sql.execute(update(Login).values(expires_at=now_us() + seconds * SECOND))
+        for _ in range(3):
+            await lobby.house.authenticator.watcher.look()
+        await asyncio.sleep(0)
+
+    await look(301)
+    assert left == []
+    await look(299)
+    assert len(left) == 1 and 290 <= left[0] <= 299
+    await look(200)
+    assert len(left) == 1
+    await look(86_400)
+    await look(100)
+    assert len(left) == 2 and left[1] <= 100, "it was used in between"
+    await look(-1)
+    assert lost == [SIGN_IN_ENDED], "the key goes on"
