@@ -13,12 +13,12 @@ from dataclasses import replace
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from hamdam.engine import Engine
 
 from .app import create_app
+from .request_head import BoundedHead
 from .settings import Limits, Settings
 from .storage.database import Database
 from .storage.folder import DataFolder
@@ -33,7 +33,7 @@ class ServeError(Exception):
     """The server cannot start; `str(error)` is one line."""
 
 
-class AbortableHttp(HttpToolsProtocol):
+class AbortableHttp(BoundedHead):
     """Lets a stream drop a peer that reads nothing: what it has not read would keep the connection open for ever."""
 
     def on_message_begin(self) -> None:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+LARGEST_LIMIT = 1 << 40  # of [limits]: beyond it neither a clock nor a socket counts
+
 
 class SettingsError(Exception):
     """A value cannot be used; `str(error)` is one line that names it and says why."""
@@ -115,7 +117,10 @@ def _choice(*choices: str) -> Callable[[str], str]:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError("a path below a home that there is") from error
 
 
 def _text(text: str) -> str:
@@ -154,7 +159,7 @@ def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not there") from error
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # broken UTF-8 or broken TOML
+    except (ValueError, RecursionError) as error:  # broken UTF-8, broken TOML, or nested without end
         raise SettingsError(f"{path}: {error}") from error
 
 
@@ -167,6 +172,6 @@ def _limits(table: Any) -> Limits:
         if name not in fractions:
             raise SettingsError(f"hamdam.toml: there is no limit {name!r}")
         number = isinstance(value, int) or (isinstance(value, float) and fractions[name])
-        if not number or isinstance(value, bool) or value <= 0:
+        if not number or isinstance(value, bool) or not 0 < value <= LARGEST_LIMIT:
             raise SettingsError(f"hamdam.toml: limits.{name} must be a number above 0, not {value!r}")
     return Limits(**table)

@@ -51,6 +51,9 @@ def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
 
 def check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
     """An id beyond the embedding would be an index out of range, in the middle of somebody's answer."""
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    if len(set(pieces.values())) < len(pieces):  # only one of two would survive a copy, and its merges break then
+        raise ModelError(f"{source}: two pieces of the vocabulary have one id")
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest >= rows:
         raise ModelError(f"{source}: the tokenizer has the id {largest}, the embedding only {rows} rows")
@@ -81,7 +84,9 @@ def _tokenizer(path: Path) -> Tokenizer:
     data = read_bounded(path)
     try:
         tokenizer = Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises nothing more exact
+    except BaseException as error:  # the library raises nothing more exact; a panic of its Rust is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         line = " ".join(str(error).split())[:120]
         raise ModelError(f"{path.name}: not a tokenizer ({line})") from error
     tokenizer.no_truncation()  # a file saved after training says to cut, and to fill up

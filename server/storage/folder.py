@@ -38,8 +38,11 @@ class DataFolder:
         return self.path / "secrets"
 
     def lock(self) -> None:
-        """Hold the folder until `unlock`, or until this process ends in whatever way. Raises FolderInUse."""
-        file = (self.path / "lock").open("a")
+        """Hold the folder until `unlock`, or until this process ends in whatever way. Raises StorageError."""
+        try:
+            file = (self.path / "lock").open("a")
+        except OSError as error:
+            raise StorageError(f"the data folder {self.path} cannot be locked: {error.strerror}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

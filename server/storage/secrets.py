@@ -13,9 +13,12 @@ class Secrets:
     """`cache_root`: keyed hashing of who shares cached blocks with whom, so that no client can name or guess a root."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        self.cache_root = _key(folder / "cache_root")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            self.cache_root = _key(folder / "cache_root")
+        except OSError as error:  # a full disk, or something else of this name
+            raise StorageError(f"{error.filename or folder} cannot be used: {error.strerror}") from error
 
 
 def _key(path: Path) -> bytes:

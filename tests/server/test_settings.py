@@ -115,6 +115,10 @@ def test_a_bad_value_is_one_line_that_names_where_it_stands(tmp_path: Path, name
         ("[limits]\nsockets_per_user = true", "limits.sockets_per_user"),
         ("[limits]\nsockets_per_user = 1.5", "limits.sockets_per_user"),
         ('[limits]\nframe_bytes = "1MiB"', "limits.frame_bytes"),
+        ("[limits]\nframe_bytes = 99999999999999999999", "limits.frame_bytes"),
+        ("[limits]\nreplay_s = nan", "limits.replay_s"),
+        ("[limits]\nreplay_s = inf", "limits.replay_s"),
+        ("port = " + "[" * 10_000, "hamdam.toml"),
     ],
 )
 def test_a_file_with_a_fault_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
@@ -128,6 +132,11 @@ def test_limits_are_set_in_the_file(tmp_path: Path) -> None:
     write(tmp_path, "[limits]\nsockets_per_user = 3\nreplay_s = 5")
     limits = read_settings({"data": str(tmp_path)}, {}).limits
     assert (limits.sockets_per_user, limits.replay_s, limits.frame_bytes) == (3, 5, Limits().frame_bytes)
+
+
+def test_a_home_that_is_not_there_is_refused_in_one_line() -> None:
+    with pytest.raises(SettingsError, match="--data must be a path below a home that there is"):
+        read_settings({"data": "~nobody-of-this-name/data"}, {})
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:

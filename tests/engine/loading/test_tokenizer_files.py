@@ -181,6 +181,26 @@ def test_a_missing_tokenizer_or_config_is_named(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
+def test_a_vocabulary_with_an_id_twice_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    parts = json.loads(file.read_text())
+    parts["model"]["vocab"]["he"] = parts["model"]["vocab"]["h"]
+    file.write_text(json.dumps(parts))
+    with pytest.raises(ModelError, match="two pieces of the vocabulary have one id"):
+        read_tokenizer_files(tmp_path, 264)
+
+
+def test_a_tokenizer_that_makes_the_library_panic_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    parts = json.loads(file.read_text())
+    parts["model"]["continuing_subword_prefix"] = "longer than any piece"
+    file.write_text(json.dumps(parts))
+    with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):
+        read_tokenizer_files(tmp_path, 264)
+
+
 def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path: Path) -> None:
     byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
     assert isinstance(read_tokenizer_files(tmp_path, 260).tokenizer, Tokenizer)

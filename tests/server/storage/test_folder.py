@@ -53,6 +53,12 @@ def test_a_second_one_is_refused_while_the_first_holds_the_folder(tmp_path: Path
     second.unlock()
 
 
+def test_a_lock_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StorageError, match="cannot be locked: Is a directory"):
+        DataFolder(tmp_path).lock()
+
+
 def test_the_lock_of_a_killed_process_is_free_again(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", HOLD_AND_DIE, str(tmp_path)], cwd=ROOT, check=False).returncode == 9
     folder = DataFolder(tmp_path)

@@ -33,3 +33,16 @@ def test_g10_a_secret_that_others_may_read_stops_the_start(tmp_path: Path) -> No
     (tmp_path / "cache_root").chmod(0o644)
     with pytest.raises(StorageError, match="may be read by others"):
         Secrets(tmp_path)
+
+
+@pytest.mark.parametrize("taken", ["secrets", "secrets/cache_root"])
+def test_g10_a_place_that_is_taken_by_something_else_is_said_in_one_line(tmp_path: Path, taken: str) -> None:
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    if taken == "secrets":
+        (tmp_path / taken).rmdir()
+        (tmp_path / taken).touch()
+    else:
+        (tmp_path / taken).mkdir(mode=0o700)
+    with pytest.raises(StorageError, match=f"{taken} ") as refused:
+        Secrets(tmp_path / "secrets")
+    assert "\n" not in str(refused.value)
