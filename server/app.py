@@ -17,6 +17,7 @@ from .chat.turns import Turns
 from .errors import error_handlers
 from .house import House
 from .openai.routes import openai_routes
+from .openapi import openapi_routes
 from .operations.health import health_routes
 from .pages import page_routes
 from .people.accounts import Accounts
@@ -72,6 +73,7 @@ def create_app(
             *people_routes(house),
             *chat_routes(house),
             *openai_routes(house),
+            *openapi_routes(house),
             *page_routes(house),
         ],
         middleware=[

@@ -1,10 +1,11 @@
 """HTTP of people: set up, sign in and out, one's own sign-ins and keys. Reads bodies; the rest is done elsewhere."""
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..chat.frames import invalid_field
@@ -38,6 +39,54 @@ class KeyBody(Struct, forbid_unknown_fields=True):
     name: Short = ""
     service: bool = False
     expires_in_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
+
+
+class UserInfo(Struct):
+    id: str
+    name: str
+    role: str
+
+
+class Me(Struct):
+    user: UserInfo
+
+
+class LoginInfo(Struct):
+    """A sign-in of a browser; `current` is the one that asks."""
+
+    id: str
+    agent: str
+    created_at: str
+    last_used_at: str
+    current: bool
+
+
+class Logins(Struct):
+    data: list[LoginInfo]
+
+
+class KeyInfo(Struct, kw_only=True):
+    id: str
+    prefix: str
+    name: str
+    service: bool
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+
+class NewKey(KeyInfo, kw_only=True):
+    """Only here, and only once, the key itself."""
+
+    key: str
+
+
+class Keys(Struct):
+    data: list[KeyInfo]
+
+
+class Nothing(Struct):
+    """What there is to say is in the status and the cookie."""
 
 
 def people_routes(house: House) -> list[BaseRoute]:
@@ -83,13 +132,13 @@ class People:
 
     async def me(self, request: Request) -> Response:
         identity = await self.house.authenticator.identify(request)
-        return _json({"user": {"id": identity.user_id, "name": identity.name, "role": identity.role}})
+        return _json(Me(UserInfo(identity.user_id, identity.name, identity.role)))
 
     async def logins(self, request: Request) -> Response:
         identity = await self._owner(request)
         async with self.house.database.read() as sql:
             logins = await list_logins(sql, identity.user_id)
-        return _json({"data": [_login(login, identity) for login in logins]})
+        return _json(Logins([_login(login, identity) for login in logins]))
 
     async def end_logins(self, request: Request) -> Response:
         """Sign out everywhere, here too."""
@@ -113,7 +162,7 @@ class People:
         identity = await self._owner(request)
         async with self.house.database.read() as sql:
             keys = await list_keys(sql, identity.user_id)
-        return _json({"data": [_key(key) for key in keys]})
+        return _json(Keys([_key(key) for key in keys]))
 
     async def create_key(self, request: Request) -> Response:
         identity, body = await self._owner(request), await read_body(request, KeyBody)
@@ -125,7 +174,7 @@ class People:
                 sql, identity.user_id, label=body.name, service=body.service, expires_at=expires
             )
             record(sql, "key created", actor_id=identity.user_id, address=address_of(request), target=row.id)
-        return _json({**_key(row), "key": key}, 201)
+        return _json(NewKey(**asdict(_key(row)), key=key), 201)
 
     async def revoke_key(self, request: Request) -> Response:
         identity, key_id = await self._owner(request), request.path_params["id"]
@@ -141,7 +190,7 @@ class People:
         return identity
 
     def _signed_in(self, secret: str, status: int = 200) -> Response:
-        response = _json({}, status)
+        response = _json(Nothing(), status)
         self.house.cookie.set(response, secret)
         return response
 
@@ -156,27 +205,28 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         raise ApiError("invalid_json", "The body is not JSON.") from error
 
 
-def _login(login: Login, viewer: Identity) -> dict[str, Any]:
-    return {
-        "id": login.id,
-        "agent": login.agent,
-        "created_at": rfc3339(login.created_at),
-        "last_used_at": rfc3339(login.last_used_at),
-        "current": login.id == viewer.login_id,
-    }
+def _login(login: Login, viewer: Identity) -> LoginInfo:
+    return LoginInfo(
+        id=login.id,
+        agent=login.agent,
+        created_at=rfc3339(login.created_at),
+        last_used_at=rfc3339(login.last_used_at),
+        current=login.id == viewer.login_id,
+    )
 
 
-def _key(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "prefix": key.prefix,
-        "name": key.label,
-        "service": key.service,
-        "created_at": rfc3339(key.created_at),
-        "expires_at": None if key.expires_at is None else rfc3339(key.expires_at),
-        "last_used_at": None if key.last_used_at is None else rfc3339(key.last_used_at),
-    }
+def _key(key: ApiKey) -> KeyInfo:
+    return KeyInfo(
+        id=key.id,
+        prefix=key.prefix,
+        name=key.label,
+        service=key.service,
+        created_at=rfc3339(key.created_at),
+        expires_at=None if key.expires_at is None else rfc3339(key.expires_at),
+        last_used_at=None if key.last_used_at is None else rfc3339(key.last_used_at),
+    )
 
 
-def _json(content: dict[str, Any], status: int = 200) -> JSONResponse:
-    return JSONResponse(content, status, headers={"cache-control": "no-store"})
+def _json(content: Struct, status: int = 200) -> Response:
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
