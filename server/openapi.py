@@ -138,7 +138,8 @@ def _content(kind: type[msgspec.Struct] | Schema) -> dict[str, Any]:
 def _error() -> dict[str, Any]:
     """The `error` object of errors.py; its statuses are those of the codes."""
     text = {"type": "string"}
-    fields: dict[str, Schema] = {"code": {"enum": list(CODES)}, "type": {"enum": sorted({kind for kind, _ in CODES.values()})}}
+    kinds = sorted({kind for kind, _ in CODES.values()})
+    fields: dict[str, Schema] = {"code": {"enum": list(CODES)}, "type": {"enum": kinds}}
     fields |= {"message": text, "param": text, "event_id": text, "retry_after_ms": {"type": "integer"}}
     error = {"type": "object", "required": ["type", "code", "message"], "properties": fields}
     return {"type": "object", "required": ["error"], "properties": {"error": error}}
