@@ -66,7 +66,7 @@ async def place_of(sql: AsyncSession, conversation: Conversation, asked: CreateR
     parent = conversation.active_leaf_id if asked.parent_id is UNSET else asked.parent_id
     parent_id = (await message_in(sql, conversation.id, parent)).id if parent is not None else None
     path = await walk(sql, conversation.id, parent_id) if parent_id is not None else ()
-    if asked.input is None:
+    if asked.input is None and asked.generate:
         if asked.parent_id is UNSET and path and path[-1].role == "assistant":
             path = path[:-1]  # the active leaf's question, answered again
         if not path or path[-1].role != "user":

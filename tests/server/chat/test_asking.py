@@ -352,6 +352,27 @@ async def test_warming_brings_blocks_up_and_stores_nothing(world: World) -> None
 
 
 @in_world()
+async def test_what_is_warmed_is_what_the_next_question_comes_after(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[list[str]] = []
+
+    def watched(session_id, chat, *, owner):
+        warmed.append([message.content for message in chat.messages])
+
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("say one")
+        monkeypatch.setattr(world.engine, "warm", watched)
+        for where in ({}, {"parent_id": run.item}):
+            await ana.send(
+                type="response.create", client_id="w", conversation_id=run.conversation, generate=False, **where
+            )
+        await ana.send(type="ping", t=1)
+        await ana.until("pong")
+    assert warmed == [["say one", "one"]] * 2
+
+
+@in_world()
 async def test_g20_a_long_history_is_put_together_off_the_event_loop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
