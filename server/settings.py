@@ -134,7 +134,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "public_url": _public_url,
     "model": _text,
     "device": _choice("auto", "cpu", "cuda"),
-    "dtype": _choice("auto", "float32", "bfloat16", "int8"),
+    "dtype": _choice("auto", "float32", "bfloat16"),
     "kv_memory": size,
     "max_context": _number(16, 100_000_000),
 }
