@@ -1,77 +1,32 @@
-"""Engine: the front door and the step loop. It knows no HTTP, no user and no database.
+"""Engine: the front door, on the event loop: who is let in, and where answers come out. It computes nothing itself.
 
-Policy is engine/policy, arithmetic is the runner's; what is here brings the two together, step by step.
-
-Two threads. The event loop calls `submit`, `warm`, `close_session`, `stats`; the engine's thread steps. They meet in
-text/stream.py and nowhere else. Idle, the thread sleeps on its orders and costs nothing.
+Steps are taken on a thread of their own (step_loop.py), policy is engine/policy, arithmetic is the runner's. It knows
+no HTTP, no user and no database.
 """
 import asyncio
 import logging
 import secrets
-import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
 from .chat import Chat, Owner
 from .config import EngineConfig
+from .crossing import Crossing
 from .errors import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
 from .events import EngineStats
 from .generation import Generation
 from .policy.batch import Runner
-from .policy.progress import Progress
 from .policy.sampling_params import SamplingParams
 from .policy.scheduler import Scheduler
 from .policy.sequence import Sequence
+from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, StepLoop
 from .text.codec import Codec
-from .text.stream import Crossing
 
 log = logging.getLogger("hamdam.engine")
-PLACES_EVERY = 0.5  # seconds between two tellings of queue places
-NOTHING_FITS = 0.05  # seconds to sleep if nobody can advance: policy rules it out, but must not spin if it errs
-STALLED_AFTER = 30.0  # seconds without a finished step, while there is work
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    sequence: Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    sequence_id: int
-    keep: int | None  # generated tokens that count
-
-
-@dataclass(frozen=True, slots=True)
-class CloseSession:
-    session_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The waiting sequences, next to be taken first."""
-
-    sequence_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    why: str
-
-
-Order = Add | Cancel | CloseSession | Stop
-Fact = Progress | Places | Died
 
 
 class Engine:
@@ -105,30 +60,21 @@ class Engine:
         self._encoders = ThreadPoolExecutor(2, thread_name_prefix="hamdam-encode")
         self._encoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by owner, while it is needed
         self._warming: dict[asyncio.Task[None], str] = {}  # the session of each
+        self._steps = StepLoop(self.scheduler, runner)
         self._crossing: Crossing[Fact, Order] | None = None
-        self._thread: threading.Thread | None = None
-        self._stats = EngineStats(blocks_total=runner.num_blocks, blocks_free=runner.num_blocks)
-        self._steps = 0
-        self._last_step = time.monotonic()
-        self._last_places = 0.0
-        self._ended: str | None = None  # why no more work is taken
-
-    # The event loop's side ------------------------------------------------------------------------------------------
+        self._stopped = False
 
     def start(self) -> None:
         """Starts the engine's thread; the running event loop is the one that all generations live on."""
         self._crossing = Crossing(asyncio.get_running_loop(), self._receive)
-        self._thread = threading.Thread(target=self._run, args=(self._crossing,), name="hamdam-engine", daemon=True)
-        self._thread.start()
+        self._steps.start(self._crossing)
 
     def stop(self) -> None:
         """Ends the thread after its current step and every open generation with `stopped`. Idempotent."""
-        self._ended = self._ended or "the engine was stopped"
-        if self._crossing and self._thread and self._thread.is_alive():
-            self._crossing.order(Stop())
-            self._thread.join()
+        self._stopped = True
+        self._steps.stop()
         self._encoders.shutdown(wait=False, cancel_futures=True)
-        self._fail_all(self._ended)
+        self._fail_all(self._steps.fault or "the engine was stopped")
 
     def sampling_params(self, asked: Mapping[str, Any]) -> SamplingParams:
         """A client's object, what it leaves open as the model's makers recommend. Raises InvalidField by name."""
@@ -150,8 +96,7 @@ class Engine:
                 ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
             if len(ids) > self.max_prompt:
                 raise PromptTooLong(len(ids), self.max_prompt)
-            if self._ended:
-                raise EngineStopped(self._ended)
+            self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id)
             text = self.codec.text_stream(prompt_ids=ids if chat.continue_last else (), stops=params.stop)
         except BaseException:
@@ -189,11 +134,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Never blocks: the state after the last finished step."""
-        stats, age = self._stats, time.monotonic() - self._last_step
-        if self._ended and not self._ended.startswith("the engine was stopped"):
-            return replace(stats, state="dead", last_step_age=age)
-        stalled = stats.state != "idle" and age > STALLED_AFTER
-        return replace(stats, state="stalled" if stalled else stats.state, last_step_age=age)
+        return self._steps.stats()
 
     @property
     def waiting(self) -> int:
@@ -204,8 +145,7 @@ class Engine:
         return self._in_flight[owner_id]
 
     def _refuse(self, owner: Owner, params: SamplingParams) -> None:
-        if self._ended or self._crossing is None:
-            raise EngineStopped(self._ended or "the engine has not started")
+        self._refuse_when_stopped()
         for token in params.stop_token_ids:
             if token >= self.runner.vocab_size:
                 size = self.runner.vocab_size
@@ -216,6 +156,12 @@ class Engine:
                 raise TooManyInFlight(limit, retry_after=self._seconds_per_answer)
         if self.waiting >= self.config.max_queued:
             raise QueueFull(self.waiting + 1, retry_after=max(1.0, self._eta(self.waiting + 1) / 1e3))
+
+    def _refuse_when_stopped(self) -> None:
+        if self._steps.fault is not None:
+            raise EngineStopped(self._steps.fault)
+        if self._crossing is None or self._stopped:
+            raise EngineStopped("the engine was stopped" if self._stopped else "the engine has not started")
 
     def _refuse_hopeless(self, chat: Chat) -> None:
         """A text that cannot fit whatever it says is refused by its length, before anybody tokenises it."""
@@ -264,7 +210,7 @@ class Engine:
             self._seconds_per_answer += 0.1 * (generation.finished.timings.total_ms / 1e3 - self._seconds_per_answer)
 
     def _order(self, order: Order) -> None:
-        if self._crossing and not self._ended:
+        if self._crossing and not self._stopped:
             self._crossing.order(order)
 
     def _receive(self, facts: list[Fact]) -> None:
@@ -288,58 +234,3 @@ class Engine:
     def _fail_all(self, why: str) -> None:
         for generation in list(self._open.values()):
             generation.fail(why)
-
-    # The engine thread's side ---------------------------------------------------------------------------------------
-
-    def _run(self, crossing: Crossing[Fact, Order]) -> None:
-        try:
-            patience: float | None = None  # idle: sleep until there is an order
-            while self._obey(crossing.orders(patience)):
-                patience = self._step(crossing)
-        except Exception as fault:
-            log.critical("the engine's step loop died", exc_info=fault)
-            self._ended = f"the engine died: {type(fault).__name__}: {fault}"
-            crossing.tell([Died(self._ended)])
-        finally:
-            self.runner.close()
-
-    def _step(self, crossing: Crossing[Fact, Order]) -> float | None:
-        """Schedule, run, update: one token for everybody who decodes, and a piece of somebody's prompt.
-
-        Returns how long the thread may sleep before the next one: not at all, or without end where there is no work.
-        """
-        now = time.monotonic()
-        batch = self.scheduler.schedule(now)
-        progress = self.scheduler.update(batch, self.runner.run(batch), time.monotonic()) if batch.rows else []
-        self._steps += bool(batch.rows)
-        if not self.scheduler.has_work:
-            self.scheduler.check_integrity()
-        self._publish_stats()  # before anybody hears of the step, so that who hears and looks sees it
-        crossing.tell([*progress, *self._places(now)])
-        if not self.scheduler.has_work:
-            return None
-        return 0.0 if batch.rows else NOTHING_FITS
-
-    def _obey(self, orders: list[Order]) -> bool:
-        for order in orders:
-            match order:
-                case Add(sequence=sequence):
-                    self.scheduler.add(sequence, time.monotonic())
-                case Cancel(sequence_id=sequence_id, keep=keep):
-                    self.scheduler.cancel(sequence_id, keep)
-                case CloseSession(session_id=session_id):
-                    self.scheduler.close_session(session_id)
-                case Stop():
-                    return False
-        return True
-
-    def _places(self, now: float) -> list[Places]:
-        """Once in a while, who waits where; never when nobody waits."""
-        if now - self._last_places < PLACES_EVERY or not self.scheduler.num_waiting:
-            return []
-        self._last_places = now
-        return [Places(tuple(self.scheduler.waiting_ids()))]
-
-    def _publish_stats(self) -> None:
-        self._last_step = time.monotonic()
-        self._stats = self.scheduler.stats(self._steps)

@@ -1,5 +1,5 @@
 """What a Generation tells while it runs. Facts for any front end; not the wire protocol (server/chat/protocol.py)."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +97,3 @@ class EngineStats:
     tokens_reused: int = 0
     preemptions: int = 0
     last_step_age: float = 0.0  # seconds since the last finished step
-    details: dict[str, float] = field(default_factory=dict)

@@ -9,9 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from .events import Event, Finished, Prefilled, Queued, Started, Text, Timings, Usage
-from .policy.progress import Appended, Ended, Progress
-from .policy.progress import Prefilled as PrefilledTo
-from .policy.progress import Started as Scheduled
+from .policy.progress import Admitted, Appended, Computed, Ended, Progress
 from .policy.sequence import Sequence
 from .text.text_stream import TextStream
 
@@ -79,11 +77,11 @@ class Generation:
         if self.finished:
             return
         match fact:
-            case Scheduled(cached=cached):
+            case Admitted(cached=cached):
                 if not self.scheduled:
                     self.scheduled, self._cached, self._scheduled = True, cached, time.monotonic()
                     self._emit(Started(self.sequence.num_prompt, cached))
-            case PrefilledTo(done=done, total=total):
+            case Computed(done=done, total=total):
                 self._emit(Prefilled(done, total))
             case Appended(token=token):
                 self._append(token)

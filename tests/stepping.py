@@ -7,7 +7,7 @@ from typing import Any
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import EngineConfig
 from hamdam.engine.policy.batch import Runner
-from hamdam.engine.policy.progress import Appended, Ended, Started
+from hamdam.engine.policy.progress import Admitted, Appended, Ended
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.scheduler import Scheduler
 from hamdam.engine.policy.sequence import Sequence
@@ -48,7 +48,7 @@ def run(scheduler: Scheduler, runner: Runner, *sequences: Sequence) -> list[Answ
         for fact in scheduler.update(batch, runner.run(batch), 0.0):
             answer = answers[fact.sequence.id]
             match fact:
-                case Started(cached=cached):
+                case Admitted(cached=cached):
                     answer.cached = cached
                 case Appended(token=token):
                     answer.ids.append(token)

@@ -5,7 +5,7 @@ from .sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Admitted:
     """Taken from the queue for the first time: `cached` tokens of its prompt were found computed."""
 
     sequence: Sequence
@@ -13,7 +13,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefilled:
+class Computed:
     """`done` of the `total` prompt tokens are computed. With done == total the first token comes next."""
 
     sequence: Sequence
@@ -39,4 +39,4 @@ class Ended:
     error: str | None = None
 
 
-Progress = Started | Prefilled | Appended | Ended
+Progress = Admitted | Computed | Appended | Ended

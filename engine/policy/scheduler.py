@@ -17,7 +17,7 @@ from .batch import Batch, Broken, Row
 from .block_pool import BlockPool
 from .fairness import FairQueue
 from .integrity import check
-from .progress import Appended, Ended, Prefilled, Progress, Started
+from .progress import Admitted, Appended, Computed, Ended, Progress
 from .sequence import Sequence, Status
 from .session import Sessions
 
@@ -190,7 +190,7 @@ class Scheduler:
             if not sequence.started:
                 sequence.started, sequence.num_cached = True, sequence.num_computed
                 self._reused += sequence.num_cached
-                self._facts.append(Started(sequence, sequence.num_cached))
+                self._facts.append(Admitted(sequence, sequence.num_cached))
 
     def _advance(self, sequence: Sequence, count: int) -> list[Progress]:
         before = sequence.num_computed
@@ -201,7 +201,7 @@ class Scheduler:
             self._admission.publish(sequence, before // BLOCK_SIZE, sequence.num_computed // BLOCK_SIZE)
         if sequence.num_generated:
             return []
-        return [Prefilled(sequence, sequence.num_computed, sequence.num_prompt)]
+        return [Computed(sequence, sequence.num_computed, sequence.num_prompt)]
 
     def _draw(self, sequence: Sequence, token: int) -> list[Progress]:
         """A stop id ends the answer and is no part of its ids: its KV is not computed, and nobody keeps it."""

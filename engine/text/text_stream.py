@@ -1,4 +1,4 @@
-"""TextStream: the text of one answer as its ids come in, cut at a stop string. Crossing threads is stream.py's."""
+"""TextStream: the text of one answer as its ids come in, cut at a stop string. No thread is crossed here."""
 from .detokenizer import Detokenizer
 from .stop_strings import StopStrings
 

@@ -12,7 +12,7 @@ from hamdam.engine.chat import Owner
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.policy.batch import Batch, Broken
 from hamdam.engine.policy.chain import Link, extend
-from hamdam.engine.policy.progress import Appended, Ended, Started
+from hamdam.engine.policy.progress import Admitted, Appended, Ended
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.scheduler import Scheduler
 from hamdam.engine.policy.sequence import Sequence, Status
@@ -261,7 +261,7 @@ class World:
 
     def _check_fact(self, fact: object) -> None:
         self.counts[type(fact).__name__] += 1
-        if isinstance(fact, Started):
+        if isinstance(fact, Admitted):
             assert 0 <= fact.cached < fact.sequence.num_prompt
             self.counts["cached"] += fact.cached
         if isinstance(fact, Appended):

@@ -7,7 +7,7 @@ from policy_world import END, World, solo
 from hamdam.engine.chat import Owner
 from hamdam.engine.errors import PromptTooLong
 from hamdam.engine.policy.integrity import IntegrityError
-from hamdam.engine.policy.progress import Appended, Ended, Prefilled, Started
+from hamdam.engine.policy.progress import Admitted, Appended, Computed, Ended
 from hamdam.engine.policy.sequence import Status
 
 ANN, BEN = Owner("ann", "ann"), Owner("ben", "ben")
@@ -19,9 +19,9 @@ def test_the_facts_of_a_life_come_in_order():
     sequence = world.submit([1] * 40, ANN, max_tokens=2)
     world.finish()
     assert world.facts == [
-        Started(sequence, 0),
-        Prefilled(sequence, 32, 40),
-        Prefilled(sequence, 40, 40),
+        Admitted(sequence, 0),
+        Computed(sequence, 32, 40),
+        Computed(sequence, 40, 40),
         Appended(sequence, sequence.ids[40]),
         Appended(sequence, sequence.ids[41]),
         Ended(sequence, "length"),
@@ -166,7 +166,7 @@ def test_preempted_is_the_youngest_and_its_session_keeps_what_it_computed():
     assert 0 < len(world.scheduler.sessions["young"].ids) < len(young.ids)
     world.finish()
     assert old.num_generated == young.num_generated == 40
-    assert [fact for fact in world.facts if isinstance(fact, Started)] == [Started(old, 0), Started(young, 0)]
+    assert [fact for fact in world.facts if isinstance(fact, Admitted)] == [Admitted(old, 0), Admitted(young, 0)]
 
 
 def test_who_waits_for_a_block_goes_on_when_its_computer_is_preempted():
