@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -47,6 +48,12 @@ class AbortableProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope["extensions"][ABORT] = self.transport.abort  # type: ignore[assignment]  # uvicorn: a dict
         await super().run_asgi()
+
+    async def send(self, message: Any) -> None:
+        """A refusal completes a handshake too. uvicorn overlooks that, and would log an error for each stranger."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
 
 
 class Server(uvicorn.Server):

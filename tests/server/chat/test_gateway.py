@@ -1,4 +1,6 @@
 """The gateway: who may come in, what is said first, what a bad frame costs, and what a lost right does."""
+import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +53,38 @@ async def test_without_the_subprotocol_there_is_no_upgrade(world: World) -> None
         status, headers = await refused(world, subprotocols=offered, additional_headers=bearer)
         assert status == 400
         assert "content-security-policy" in {name.lower() for name in headers}
+
+
+@in_world()
+async def test_a_refused_handshake_gets_its_status_and_body_and_fills_no_log(world: World, caplog) -> None:
+    for headers, status, code in (
+        ({}, 401, "unauthorized"),
+        ({"Authorization": "Bearer nonsense"}, 401, "unauthorized"),
+        ({"Cookie": "hamdam=x", "Origin": "https://evil.example"}, 403, "forbidden"),
+    ):
+        with pytest.raises(InvalidStatus) as error:
+            async with connect(f"ws://127.0.0.1:{world.port}/ws", subprotocols=[PROTOCOL], additional_headers=headers):
+                pass
+        response = error.value.response
+        assert (response.status_code, json.loads(response.body)["error"]["code"]) == (status, code)
+    await world.until(lambda: not world.connections)
+    assert caplog.records == []
+
+
+@in_world()
+async def test_who_leaves_in_the_middle_of_a_handshake_fills_no_log(world: World, caplog) -> None:
+    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    whole = f"GET /ws HTTP/1.1\r\nHost: x\r\n{upgrade}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    for sent in (whole, whole.replace("Key", "Kex"), whole.replace("13", "12"), whole.replace("/ws", "/nowhere")):
+        for reads in (True, False):
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+            writer.write(sent.encode())
+            await writer.drain()
+            if reads:
+                assert (await reader.read()).startswith(b"HTTP/1.1 4")
+            writer.transport.abort()
+            await world.until(lambda: not world.connections)
+    assert caplog.records == []
 
 
 @in_world(limits={"upgrades_per_minute": 4})
