@@ -1,23 +1,15 @@
 """The sources of the pages: their own checks pass, one file makes HTML, and there are words for all that is said."""
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from node import WEB, npm
 
-WEB = Path(__file__).resolve().parents[2] / "web"
 SOURCES = sorted((WEB / "src").glob("*.ts*"))
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in [*SOURCES, *TEMPLATES]}
 WORDS: dict[str, str] = json.loads((WEB / "locales/en.json").read_text(encoding="utf-8"))
-
-
-def npm(*arguments: str) -> None:
-    command = [shutil.which("npm") or "npm", *arguments]
-    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 def test_the_scripts_pass_their_tests() -> None:
