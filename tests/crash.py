@@ -259,6 +259,7 @@ def rounds(count: int, *, with_model: bool, seed: int, clients: int = 6) -> dict
                 totals["questions"] += len(seen.questions)
                 totals["ends"] += len(seen.ends)
                 totals["interrupted"] += len(interrupted)
+                print(f"round {totals['rounds']} of {count}: {totals}", file=sys.stderr, flush=True)
         finally:
             if server.process and server.process.poll() is None:
                 server.kill()
