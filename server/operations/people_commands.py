@@ -33,7 +33,7 @@ def run_key(arguments: argparse.Namespace, data: Path) -> None:
 
 
 async def _user(arguments: argparse.Namespace, data: Path) -> None:
-    async with _database(data) as database:
+    async with _database(data, new=arguments.action == "add") as database:
         accounts = Accounts(database, Passwords(), Attempts())
         match arguments.action:
             case "add":
@@ -80,9 +80,9 @@ async def _key(arguments: argparse.Namespace, data: Path) -> None:
 
 
 @asynccontextmanager
-async def _database(data: Path) -> AsyncIterator[Database]:
-    """The server's database. Where there is none yet, or an older one, it is made as `serve` would, under its lock."""
-    folder = DataFolder(data)
+async def _database(data: Path, *, new: bool = False) -> AsyncIterator[Database]:
+    """The server's database. An older one is brought up to date as `serve` would, under its lock; `new`: also made."""
+    folder = DataFolder(data, new=new)
     try:
         database = await Database.attach(folder.database)
     except DatabaseOlder:

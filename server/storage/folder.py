@@ -13,11 +13,13 @@ NETWORK = frozenset(
 
 
 class DataFolder:
-    def __init__(self, path: Path) -> None:
-        """Make the folder if it is not there, and close it to everybody else: people's conversations are in it."""
+    def __init__(self, path: Path, *, new: bool = True) -> None:
+        """Close the folder to everybody else: people's conversations are in it. `new`: make it if it is not there."""
         self.path = path
         self._lock: IO[str] | None = None
         try:
+            if not new and not self.database.exists():
+                raise StorageError(f"there is no Hamdam in {path} (see --data); `hamdam user add` begins one")
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.chmod(0o700)
             if not os.access(path, os.W_OK | os.X_OK):

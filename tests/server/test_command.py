@@ -155,16 +155,30 @@ def test_a_weak_password_makes_nobody(tmp_path: Path, monkeypatch, capsys) -> No
     assert rows(tmp_path, "SELECT * FROM users") == []
 
 
-def test_the_command_runs_beside_a_server_and_not_before_its_tables(ana: str, tmp_path: Path, capsys) -> None:
+def test_the_command_runs_beside_a_server_and_not_before_its_tables(
+    ana: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
     folder = DataFolder(tmp_path / "data")
     folder.lock()
     try:
         assert hamdam("user", "list") == 0
         (tmp_path / "data" / "hamdam.db").unlink()
-        assert hamdam("user", "list") == 2, "only the holder of the folder makes tables"
+        with_password(monkeypatch)
+        assert hamdam("user", "add", "bob", "--password-stdin") == 2, "only the holder of the folder makes tables"
         assert "another hamdam serve" in capsys.readouterr().err
     finally:
         folder.unlock()
+
+
+@pytest.mark.parametrize("arguments", [("user", "list"), ("user", "delete", "ana"), ("key", "add", "ana")])
+def test_only_serve_and_user_add_begin_anew(tmp_path: Path, capsys, arguments: tuple[str, ...]) -> None:
+    for place in (tmp_path / "nowhere", tmp_path):
+        before = sorted(tmp_path.rglob("*"))
+        assert hamdam(*arguments, "--data", str(place)) == 2
+        printed = capsys.readouterr()
+        assert f"there is no Hamdam in {place} " in printed.err
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_newer_database_and_a_folder_that_is_none_are_one_line_each(ana: str, tmp_path: Path, capsys) -> None:
@@ -175,7 +189,7 @@ def test_a_newer_database_and_a_folder_that_is_none_are_one_line_each(ana: str, 
         assert hamdam(*arguments) == 2
         assert "newer version" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
-    assert hamdam("user", "list", "--data", str(tmp_path / "file")) == 2
+    assert hamdam("user", "add", "bob", "--data", str(tmp_path / "file")) == 2
     printed = capsys.readouterr().err
     assert "cannot be used" in printed
     assert printed.count("\n") == 1
@@ -196,11 +210,13 @@ import sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import conftest
 from hamdam.server.__main__ import main
-assert main(["user", "list"]) == 0
+assert main(["user", "add", "ana", "--password-stdin"]) == 0
+assert main(["key", "add", "ana"]) == 0
 assert not {{"torch", "numba", "triton"}} & set(sys.modules), "a heavy library was loaded"
 """
     environ = {"HAMDAM_DATA": str(tmp_path / "data"), "PATH": ""}
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env=environ)
+    run = {"cwd": ROOT, "check": True, "env": environ, "input": PASSWORD.encode(), "stdout": subprocess.DEVNULL}
+    subprocess.run([sys.executable, "-c", code], **run)
     made = list((tmp_path / "data").rglob("*"))
     assert made
     assert {path.stat().st_mode & 0o077 for path in made} == {0}
