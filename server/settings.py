@@ -61,15 +61,17 @@ def read_settings(given: Mapping[str, str | None], environ: Mapping[str, str]) -
     said = {name: (value, "--" + name.replace("_", "-")) for name, value in given.items() if value is not None}
     for name in ("data", "config", *OPTIONS):
         variable = f"HAMDAM_{name.upper()}"
-        if name not in said and variable in environ:
+        if name not in said and environ.get(variable):  # an empty variable is one that is not set
             said[name] = (environ[variable], variable)
     data = _parse(_path, *said.pop("data")) if "data" in said else platformdirs.user_data_path("hamdam")
-    from_file = _read_file(_parse(_path, *said.pop("config")) if "config" in said else None, data)
-    limits = _limits(from_file.pop("limits", {}))
+    named = _parse(_path, *said.pop("config")) if "config" in said else None
+    file = named or data / "hamdam.toml"
+    from_file = _read_file(file, must_exist=named is not None)
+    limits = _limits(from_file.pop("limits", {}), file)
     for name, value in from_file.items():
         if name not in OPTIONS:
-            raise SettingsError(f"hamdam.toml: there is no option {name!r}")
-        said.setdefault(name, (str(value), f"hamdam.toml: {name}"))
+            raise SettingsError(f"{file}: there is no option {name!r}")
+        said.setdefault(name, (str(value), f"{file}: {name}"))
     values = {name: _parse(OPTIONS[name], value, where) for name, (value, where) in said.items()}
     return Settings(data=data, limits=limits, **values)
 
@@ -149,12 +151,11 @@ def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
         raise SettingsError(f"{where} must be {error}, not {text!r}") from error
 
 
-def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
-    path = given or data / "hamdam.toml"
+def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        if given is None:
+        if not must_exist:
             return {}
         raise SettingsError(f"{path} is not there") from error
     except OSError as error:
@@ -163,15 +164,15 @@ def _read_file(given: Path | None, data: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error}") from error
 
 
-def _limits(table: Any) -> Limits:
+def _limits(table: Any, file: Path) -> Limits:
     """The file's [limits]: whole numbers above 0 (seconds may have a fraction)."""
     fractions = {f.name: isinstance(f.default, float) for f in fields(Limits)}
     if not isinstance(table, dict):
-        raise SettingsError("hamdam.toml: limits must be a table")
+        raise SettingsError(f"{file}: limits must be a table")
     for name, value in table.items():
         if name not in fractions:
-            raise SettingsError(f"hamdam.toml: there is no limit {name!r}")
+            raise SettingsError(f"{file}: there is no limit {name!r}")
         number = isinstance(value, int) or (isinstance(value, float) and fractions[name])
         if not number or isinstance(value, bool) or not 0 < value <= LARGEST_LIMIT:
-            raise SettingsError(f"hamdam.toml: limits.{name} must be a number above 0, not {value!r}")
+            raise SettingsError(f"{file}: limits.{name} must be a number above 0, not {value!r}")
     return Limits(**table)

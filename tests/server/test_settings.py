@@ -1,4 +1,5 @@
 """Settings: the command line before the environment before the file, and a bad value is one line that names it."""
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_data_and_config_are_found_by_the_environment_too(tmp_path: Path) -> Non
     assert (settings.data, settings.port) == (tmp_path / "d", 5)
 
 
+def test_an_empty_variable_is_one_that_is_not_set_and_an_empty_option_a_fault(tmp_path: Path) -> None:
+    write(tmp_path, "port = 5")
+    assert read_settings({"data": str(tmp_path)}, {"HAMDAM_PORT": "", "HAMDAM_CONFIG": ""}).port == 5
+    assert read_settings({}, {"HAMDAM_DATA": ""}).data == read_settings({}, {}).data
+    with pytest.raises(SettingsError, match="--port is empty"):
+        read_settings({"data": str(tmp_path), "port": ""}, {})
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -90,7 +99,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ("public_url", "https://user@chat.example.org"),
         ("public_url", "https://chat.example.org:99999"),
         ("public_url", "https://[::1"),
-        ("model", ""),
+        ("model", " "),
         ("host", "a\0b"),
     ],
 )
@@ -143,6 +152,8 @@ def test_a_home_that_is_not_there_is_refused_in_one_line() -> None:
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is not there"):
         read_settings({"data": str(tmp_path), "config": str(tmp_path / "other.toml")}, {})
-    (tmp_path / "other.toml").write_bytes(b"\xff")
-    with pytest.raises(SettingsError, match=r"other\.toml"):
-        read_settings({"data": str(tmp_path), "config": str(tmp_path / "other.toml")}, {})
+    other = tmp_path / "other.toml"
+    for text in (b"\xff", b"prot = 1", b"port = true", b"limits = 3", b"[limits]\nsockets = 3", b"limits.replay_s = 0"):
+        other.write_bytes(text)
+        with pytest.raises(SettingsError, match=f"^{re.escape(str(other))}: "):
+            read_settings({"data": str(tmp_path), "config": str(other)}, {})
