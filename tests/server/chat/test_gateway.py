@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from world import World, in_world
 
+from hamdam.engine import EngineStats
 from hamdam.server.chat.protocol import PROTOCOL
 from hamdam.server.people.keys import revoke_key
 from hamdam.server.people.logins import create_login, end_all_logins
@@ -162,14 +163,13 @@ async def test_a_user_has_so_many_sockets_and_a_service_key_as_many_as_it_needs(
 
 
 @in_world()
-async def test_no_upgrade_while_the_server_drains_or_the_engine_is_dead(world: World) -> None:
+async def test_no_upgrade_while_the_server_drains_or_the_engine_is_dead(world: World, monkeypatch) -> None:
     bearer = {"Authorization": f"Bearer {await world.key('ana')}"}
     world.turns.draining = True
     assert (await refused(world, additional_headers=bearer))[0] == 503
     world.turns.draining = False
-    world.engine._ended = "the engine died: a test"
+    monkeypatch.setattr(world.engine, "stats", lambda: EngineStats(state="dead"))
     assert (await refused(world, additional_headers=bearer))[0] == 503
-    world.engine._ended = None
 
 
 @in_world()
