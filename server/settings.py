@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from hamdam.engine import EngineConfig
+
+ENGINE = EngineConfig(model=Path())  # for its defaults: they are the engine's to choose
 LARGEST_LIMIT = 1 << 40  # of [limits]: beyond it neither a clock nor a socket counts
 
 
@@ -21,7 +24,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one peer may take (protocol.md, Limits). Told to clients in `session.created.limits`."""
+    """What one peer may take. Clients are told in `session.created.limits`; the file sets them in [limits]."""
 
     frame_bytes: int = 1 << 20
     text_bytes: int = 256 << 10
@@ -29,7 +32,7 @@ class Limits:
     sockets_per_user: int = 32
     running_per_user: int = 2
     queued_per_user: int = 4
-    queued_in_all: int = 256
+    queued_in_all: int = ENGINE.max_queued
     events_per_second: int = 30
     event_burst: int = 60
     rate_grace_s: float = 10.0
@@ -49,10 +52,10 @@ class Settings:
     port: int = 8000
     public_url: str | None = None  # None: the request's own host
     model: str | None = None  # None: the default model
-    device: str = "auto"
-    dtype: str = "auto"
-    kv_memory: int = 1 << 30  # bytes
-    max_context: int | None = None  # tokens
+    device: str = ENGINE.device
+    dtype: str = ENGINE.dtype
+    kv_memory: int = ENGINE.kv_memory  # bytes
+    max_context: int | None = ENGINE.max_context  # tokens
     limits: Limits = field(default_factory=Limits)
 
 
