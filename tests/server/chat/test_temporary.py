@@ -187,6 +187,35 @@ async def test_one_too_many_takes_the_place_of_the_one_unused_for_longest(world:
         assert world.turns.shelves.temporary_of(world.users["ana"]) == [runs[1].conversation, third.conversation]
 
 
+@in_world(limits=LOOK_NEVER | {"temporary_per_user": 1})
+async def test_one_that_could_not_be_deleted_is_still_counted_and_goes_later(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("say one", store=False)
+        await ana.send(type="conversation.unsubscribe", conversation_id=run.conversation)
+        kept, late = temporary(world), asyncio.get_running_loop().time() + 20_000
+        await world.until(lambda: not any(world.turns.audience.watching(run.conversation)))
+        kept.look(late)
+        world.turns.reserve(run.conversation, "resp_another")  # a run that begins in the same moment
+        await world.until(lambda: run.conversation in kept._kept)
+        asked = {"client_id": "x", "conversation": {}, "input": question("say x"), "store": False}
+        assert (await ana.refused(type="response.create", **asked))["code"] == "quota_exceeded"
+        world.turns.release(run.conversation)
+        kept.look(late)
+        assert (await ana.until("conversation.deleted"))["conversation_id"] == run.conversation
+        assert await rows_in_memory(world) == (0, 0)
+
+
+@in_world(limits=LOOK_NEVER)
+async def test_it_goes_with_its_users_account(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana, world.client(await world.key("bob")) as bob:
+        await ana.ask(f"say {SECRET}", store=False)
+        kept = await bob.ask("say mine", store=False)
+        await world.house.accounts.delete("ana")
+        await world.until(lambda: not world.turns.shelves.temporary_of(world.users["ana"]))
+        assert await rows_in_memory(world) == (1, 2)
+        assert (await bob.ask("say still here", conversation_id=kept.conversation)).text == "still here"
+
+
 @in_world()
 async def test_a_refused_question_leaves_no_conversation(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
