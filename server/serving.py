@@ -19,6 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from hamdam.engine import Engine
 
 from .app import create_app
+from .cutting import CUT
 from .request_head import BoundedHead
 from .settings import Limits, Settings
 from .storage.database import Database
@@ -26,7 +27,6 @@ from .storage.folder import DataFolder
 
 PING_S = 20.0
 FINISH_S = 10  # how long a stop waits for the answers that are being written
-ABORT = "hamdam.abort"
 WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 
@@ -39,14 +39,14 @@ class AbortableHttp(BoundedHead):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]  # uvicorn: a dict
+        self.scope["extensions"] = {CUT: self.transport.abort}  # type: ignore[dict-item]  # uvicorn: a dict
 
 
 class AbortableProtocol(WebSocketsSansIOProtocol):
     """The same for the gateway: an ASGI close would wait for its answer for ever."""
 
     async def run_asgi(self) -> None:
-        self.scope["extensions"][ABORT] = self.transport.abort  # type: ignore[assignment]  # uvicorn: a dict
+        self.scope["extensions"][CUT] = self.transport.abort  # type: ignore[assignment]  # uvicorn: a dict
         await super().run_asgi()
 
     async def send(self, message: Any) -> None:

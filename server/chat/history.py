@@ -3,9 +3,8 @@
 Every query starts from the user: what is not yours is not found.
 """
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Select, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from ..errors import ApiError
@@ -35,7 +34,7 @@ class History:
         """Pinned ones first, then by last change; and the cursor of the next page. Temporary ones are not listed."""
         pinned = Conversation.pinned_at.is_not(None)
         put_away = Conversation.archived_at.is_not(None)
-        query = _mine(user_id).where(put_away if archived else ~put_away)
+        query = select(Conversation).where(is_mine(user_id), put_away if archived else ~put_away)
         if cursor is not None:
             query = query.where(tuple_(pinned, Conversation.updated_at, Conversation.id) < _position(cursor))
         query = query.order_by(pinned.desc(), Conversation.updated_at.desc(), Conversation.id.desc()).limit(limit + 1)
@@ -116,7 +115,7 @@ class History:
 
 async def owned(sql: AsyncSession, user_id: str, conversation_id: str) -> Conversation:
     """This user's conversation, or the same refusal whether it is somebody else's or nobody's."""
-    row: Conversation | None = await sql.scalar(_mine(user_id).where(Conversation.id == conversation_id))
+    row = await sql.scalar(select(Conversation).where(is_mine(user_id), Conversation.id == conversation_id))
     if row is None:
         raise ApiError("conversation_not_found", "There is no such conversation.")
     return row
@@ -129,8 +128,9 @@ async def message_in(sql: AsyncSession, conversation_id: str, message_id: str) -
     return row
 
 
-def _mine(user_id: str) -> Select[Any]:
-    return select(Conversation).where(Conversation.user_id == user_id, Conversation.deleted_at.is_(None))
+def is_mine(user_id: str) -> ColumnElement[bool]:
+    """What every query for a conversation asks first."""
+    return Conversation.user_id == user_id
 
 
 def _cursor(row: Conversation) -> str:

@@ -15,7 +15,7 @@ from hamdam.engine import Chat, ChatMessage
 
 from ..errors import ApiError
 from ..storage.tables import Conversation, Message
-from .history import message_in, owned
+from .history import is_mine, message_in, owned
 from .protocol import CreateResponse
 
 MAX_PATH = 20_000  # messages from a leaf to the root: a bound on every walk, above anything a context holds
@@ -49,8 +49,7 @@ async def conversation_of(sql: AsyncSession, user_id: str, asked: CreateResponse
     if asked.continue_ is None:
         return await owned(sql, user_id, asked.conversation_id) if asked.conversation_id is not None else None
     query = select(Conversation).join(Message, Message.conversation_id == Conversation.id)
-    mine = (Conversation.user_id == user_id, Conversation.deleted_at.is_(None))
-    row = await sql.scalar(query.where(Message.id == asked.continue_, *mine))
+    row = await sql.scalar(query.where(is_mine(user_id), Message.id == asked.continue_))
     if row is None or asked.conversation_id not in (None, row.id):
         raise ApiError("parent_not_found", "There is no such answer.", param="continue")
     return row

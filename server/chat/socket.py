@@ -6,15 +6,16 @@ delivery.py). A peer that does not read loses the socket, not the answer.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from ..cutting import cut
 from ..errors import ApiError
 from ..people.authenticator import Authenticator
 from ..people.identity import Forbidden, Identity, Unauthorized
 from ..people.permissions import Act, require
+from ..people.watcher import DISABLED, SIGN_IN_ENDED
 from ..settings import Limits
 from ..storage.errors import StorageError
 from .audience import Audience
@@ -25,7 +26,7 @@ from .rate import Rate
 from .turn import Turn
 
 log = logging.getLogger("hamdam.chat")
-NORMAL, BINARY, FAULT, SIGNED_OUT, DISABLED, SLOW, TOO_FAST = 1000, 1003, 1011, 4401, 4403, 4008, 4429
+NORMAL, BINARY, FAULT, SLOW, TOO_FAST = 1000, 1003, 1011, 4008, 4429  # and the watcher's two
 ABORT_AFTER_S = 1.0
 
 
@@ -146,7 +147,7 @@ class Socket:
         except ApiError as error:
             self.refuse(error, event_id)
             if isinstance(error, Unauthorized | Forbidden):
-                self.close(SIGNED_OUT if isinstance(error, Unauthorized) else DISABLED)
+                self.close(SIGN_IN_ENDED if isinstance(error, Unauthorized) else DISABLED)
         except StorageError as error:
             log.error("%s", error)
             self.refuse(ApiError("internal", "The server cannot save anything now."), event_id)
@@ -208,9 +209,7 @@ class Socket:
             asyncio.get_running_loop().call_later(ABORT_AFTER_S, self._abort)
 
     def _abort(self) -> None:
-        abort: Callable[[], None] | None = self._connection.scope.get("extensions", {}).get("hamdam.abort")
-        if abort is not None:
-            abort()
+        cut(self._connection.scope)
 
 
 def _bytes(frame: str) -> int:

@@ -16,6 +16,7 @@ from hamdam.engine import Engine, Finished, Generation, Text
 
 from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
+from ..cutting import cut
 from ..errors import ApiError
 from ..people.authenticator import Authenticator
 from ..people.identity import Identity, Unauthorized
@@ -90,8 +91,7 @@ class Answer:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:
-            if isinstance(result, TimeoutError) and (abort := scope.get("extensions", {}).get("hamdam.abort")):
-                abort()  # a close would wait until all is read
+            if isinstance(result, TimeoutError) and cut(scope):
                 await _disconnected(receive)
             elif isinstance(result, Exception):
                 raise result

@@ -16,9 +16,9 @@ from ..storage.tables import ApiKey, Login, User
 from .cookie import Cookie
 from .identity import Forbidden, Identity, Unauthorized
 from .keys import TOUCHED_EVERY as KEY_TOUCHED_EVERY
-from .keys import looks_like_key, touch_key
+from .keys import key_is_alive, looks_like_key, touch_key
 from .logins import TOUCHED_EVERY as LOGIN_TOUCHED_EVERY
-from .logins import touch_login
+from .logins import login_is_alive, touch_login
 from .opaque import hash_secret
 from .watcher import Account, Watcher
 
@@ -71,7 +71,7 @@ class Authenticator:
 
     async def _login(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
         rows = select(User.id, User.name, User.role, User.state, Login.id, Login.last_used_at)
-        rows = rows.join(Login, Login.user_id == User.id).where(which, Login.expires_at > now_us())
+        rows = rows.join(Login, Login.user_id == User.id).where(which, login_is_alive())
         async with self._database.read() as sql:
             row = (await sql.execute(rows)).first()
         if row is None:
@@ -82,9 +82,9 @@ class Authenticator:
 
     async def _key(self, which: ColumnElement[bool]) -> tuple[Identity, int]:
         rows = select(User.id, User.name, User.role, User.state, ApiKey.id, ApiKey.last_used_at, ApiKey.service)
-        alive = ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now_us()))
+        rows = rows.join(ApiKey, ApiKey.user_id == User.id).where(which, key_is_alive())
         async with self._database.read() as sql:
-            row = (await sql.execute(rows.join(ApiKey, ApiKey.user_id == User.id).where(which, alive))).first()
+            row = (await sql.execute(rows)).first()
         if row is None:
             raise Unauthorized()
         user_id, name, role, state, key_id, used, service = row

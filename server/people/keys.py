@@ -7,7 +7,7 @@ import secrets
 import string
 from collections.abc import Sequence
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from ..errors import ApiError
@@ -75,6 +75,11 @@ async def revoke_key(sql: AsyncSession, user_id: str, key_id: str) -> bool:
         .returning(ApiKey.id)
     )
     return (await sql.scalars(ended)).first() is not None
+
+
+def key_is_alive() -> ColumnElement[bool]:
+    """Neither revoked nor run out: the one condition under which a key opens anything."""
+    return ApiKey.revoked_at.is_(None) & (ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now_us()))
 
 
 async def touch_key(sql: AsyncSession, key_id: str) -> None:

@@ -1,7 +1,7 @@
 """Logins: the sign-ins of browsers, rows with the hash of what only a cookie holds. No password comes here."""
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from ..storage.clock import SECOND, now_us
@@ -36,7 +36,7 @@ async def create_login(sql: AsyncSession, user_id: str, *, agent: str = "", repl
 
 
 async def list_logins(sql: AsyncSession, user_id: str) -> Sequence[Login]:
-    current = select(Login).where(Login.user_id == user_id, Login.expires_at > now_us())
+    current = select(Login).where(Login.user_id == user_id, login_is_alive())
     return (await sql.scalars(current.order_by(Login.last_used_at.desc()))).all()
 
 
@@ -55,8 +55,13 @@ async def end_login_of_secret(sql: AsyncSession, secret: str) -> None:
     await sql.execute(delete(Login).where(Login.secret_hash == hash_secret(secret)))
 
 
+def login_is_alive() -> ColumnElement[bool]:
+    """The one condition under which a sign-in opens anything (one that was ended has no row)."""
+    return Login.expires_at > now_us()
+
+
 async def touch_login(sql: AsyncSession, login_id: str) -> None:
     """Slide the expiry; and forget, while we hold the pen, the logins that ran out."""
     now = now_us()
     await sql.execute(update(Login).where(Login.id == login_id).values(last_used_at=now, expires_at=now + LASTS))
-    await sql.execute(delete(Login).where(Login.expires_at <= now))
+    await sql.execute(delete(Login).where(~login_is_alive()))

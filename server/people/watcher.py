@@ -16,8 +16,10 @@ from ..storage.database import Database
 from ..storage.errors import StorageError
 from ..storage.tables import ApiKey, Login, User
 from .identity import Identity
+from .keys import key_is_alive
+from .logins import login_is_alive
 
-SIGN_IN_ENDED, DISABLED = 4401, 4403
+SIGN_IN_ENDED, DISABLED = 4401, 4403  # the codes that sockets are closed with
 EVERY_S = 0.5
 SOON = 300 * SECOND  # a sign-in or key with less than this left: time to come back or to save what one writes
 
@@ -96,14 +98,9 @@ class Watcher:
     async def _look(self, rights: set[Identity | Account]) -> Sight:
         identities = {right for right in rights if isinstance(right, Identity)}
         users = select(User.id, User.state, User.role).where(User.id.in_({right.user_id for right in rights}))
-        logins = select(Login.id, Login.expires_at).where(
-            Login.id.in_({i.login_id for i in identities}), Login.expires_at > now_us()
-        )
-        keys = select(ApiKey.id, ApiKey.expires_at).where(
-            ApiKey.id.in_({i.key_id for i in identities}),
-            ApiKey.revoked_at.is_(None),
-            ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now_us()),
-        )
+        login_ids, key_ids = {i.login_id for i in identities}, {i.key_id for i in identities}
+        logins = select(Login.id, Login.expires_at).where(login_is_alive(), Login.id.in_(login_ids))
+        keys = select(ApiKey.id, ApiKey.expires_at).where(key_is_alive(), ApiKey.id.in_(key_ids))
         async with self._database.read() as sql:
             now = {user_id: (state, role) for user_id, state, role in await sql.execute(users)}
             alive = {id: end for rows in (logins, keys) for id, end in await sql.execute(rows)}

@@ -76,7 +76,10 @@ class ApiKey(Table):
 
 
 class Conversation(Table):
-    """title_source: none | auto | user. `revision` grows with every change a list of conversations shows."""
+    """title_source: none | auto | user. `revision` grows with every change a list of conversations shows.
+
+    `deleted_at` stays empty: what is deleted is gone.
+    """
 
     __tablename__ = "conversations"
     __table_args__ = (Index("ix_conversations_user_id_updated_at", "user_id", "updated_at"),)

@@ -21,6 +21,7 @@ from world import World, in_world
 
 from hamdam.engine import Engine, ModelError
 from hamdam.server.__main__ import main
+from hamdam.server.cutting import cut
 from hamdam.server.serving import ServeError, address, serve
 from hamdam.server.settings import Settings
 from hamdam.server.storage.errors import FolderInUse, StorageError
@@ -216,7 +217,7 @@ async def test_frames_are_bounded_and_never_compressed(world: World) -> None:
 async def test_a_handshake_hands_the_way_to_cut_the_connection(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
         protocol = next(c for c in world.connections if getattr(c, "scope", {}).get("type") == "websocket")
-        protocol.scope["extensions"]["hamdam.abort"]()
+        assert cut(protocol.scope)
         assert await ana.closed() == 1006
 
 
