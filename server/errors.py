@@ -1,6 +1,6 @@
 """ApiError: how the server says no, on HTTP and on the WebSocket alike. The engine's own refusals are hamdam.engine's.
 
-`CODES` is the whole list of protocol.md with the type and the HTTP status of each; no other code can be said.
+`CODES` is the whole list, with the type and the HTTP status of each; no other code can be said.
 """
 import logging
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,6 +1,6 @@
 """The sandbox of a model's chat template: what a stranger's program may do here, how long, how much. It knows no chat.
 
-A template comes with the model, so it is input (security.md 17). Jinja's own sandbox keeps it from Python's insides; it
+A template comes with the model, so it is input. Jinja's own sandbox keeps it from Python's insides; it
 bounds neither time nor memory, and a thread cannot be stopped from outside. Therefore nothing here can be long:
 
 * every loop turn, call, filter and piece of output passes a meter that counts steps (and looks at the CPU clock);

@@ -1,4 +1,4 @@
-// One run as one viewer sees it: which numbered events it has, and what to do with the next. The client rule of protocol.md, and no more.
+// One run as one viewer sees it: which numbered events it has, and what to do with the next. It holds no text and no socket.
 
 export type Verdict = "apply" | "drop" | "gap";
 
