@@ -213,11 +213,6 @@ class ItemUpdated(ServerEvent, frozen=True, kw_only=True, tag="conversation.item
     client_id: str | None = None
 
 
-class ItemDeleted(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.deleted"):
-    conversation_id: str
-    item_id: str
-
-
 class RunEvent(ServerEvent, frozen=True, kw_only=True):
     """What happens to one response. States come without a number: the latest wins."""
 
@@ -323,7 +318,6 @@ AnyServerEvent = (
     | ConversationDeleted
     | ItemAdded
     | ItemUpdated
-    | ItemDeleted
     | ResponseQueued
     | ResponsePrefill
     | ResponseStats

@@ -15,7 +15,7 @@ export interface Page {
 export interface Opened {
   conversation: Conversation;
   items: Item[];
-  has_more?: boolean;
+  has_more: boolean;
 }
 
 const PAGE = 30; // messages at a time

@@ -115,7 +115,7 @@ export class State {
     const { items, has_more } = await openConversation(chat.id, oldest.id);
     batch(() => {
       chat.merge(items);
-      chat.earlier.value = more(items, has_more);
+      chat.earlier.value = has_more;
     });
   }
 
@@ -123,7 +123,7 @@ export class State {
     batch(() => {
       this.conversations.value = newestFirst([conversation, ...this.conversations.peek()]);
       chat.merge(items, conversation.active_leaf_id);
-      if (!chat.loaded) chat.earlier.value = more(items, has_more);
+      if (!chat.loaded) chat.earlier.value = has_more;
       chat.loaded = true;
     });
   }
@@ -227,8 +227,6 @@ export class State {
     this.writing.value = writing;
   }
 }
-
-const more = (items: readonly unknown[], hasMore: boolean | undefined): boolean => hasMore ?? items.length >= 30;
 
 /** One of each, the newer revision of two, by last change. */
 function newestFirst(conversations: readonly Conversation[]): Conversation[] {
