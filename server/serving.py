@@ -16,7 +16,7 @@ import uvloop
 from starlette.applications import Starlette
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from hamdam.engine import Engine
+from hamdam.engine import BLOCK_SIZE, Engine
 
 from .app import create_app
 from .cutting import CUT
@@ -137,6 +137,7 @@ async def _serve(
         link = await house.set_up.renew()
 
         def opened() -> None:
+            _say(f"Serving {model_line(engine)}")
             _say(f"Hamdam is at {address(settings)}")
             if link is not None:
                 _say(f"Set up the first account (this link works once): {address(settings)}/set-up?token={link}")
@@ -152,6 +153,11 @@ def address(settings: Settings) -> str:
         return settings.public_url
     host = socket.gethostname() if settings.host in WILDCARDS else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def model_line(engine: Engine) -> str:
+    memory = engine.stats().blocks_total * BLOCK_SIZE
+    return f"{engine.model_name}: up to {engine.max_context} tokens a conversation, memory for {memory} tokens in all"
 
 
 def _bind(settings: Settings) -> socket.socket:

@@ -39,7 +39,7 @@ class Running:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self.process.stdout
         self.printed = [self.process.stdout.readline() for _ in range(prints)]
-        self.url = self.printed[0].split()[-1]
+        self.url = self.printed[1].split()[-1]
 
     def status(self, path: str) -> int:
         try:
@@ -54,7 +54,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(data: Path, *, prints: int = 1, step_seconds: float = 0.0) -> Iterator[Running]:
+def running(data: Path, *, prints: int = 2, step_seconds: float = 0.0) -> Iterator[Running]:
     server = Running(data, prints=prints, step_seconds=step_seconds)
     with server.process:
         try:
@@ -86,9 +86,11 @@ def free_port() -> int:
 
 
 def test_a_first_start_prints_where_it_is_and_a_link_that_works(tmp_path: Path) -> None:
-    with running(tmp_path, prints=2) as server:
-        assert re.fullmatch(r"Hamdam is at http://127\.0\.0\.1:\d+\n", server.printed[0])
-        link = re.search(rf"{server.url}/set-up\?token=[A-Za-z0-9_-]{{43}}", server.printed[1])
+    with running(tmp_path, prints=3) as server:
+        room = "up to 8192 tokens a conversation, memory for 65536 tokens in all"
+        assert server.printed[0] == f"Serving scripted: {room}\n"
+        assert re.fullmatch(r"Hamdam is at http://127\.0\.0\.1:\d+\n", server.printed[1])
+        link = re.search(rf"{server.url}/set-up\?token=[A-Za-z0-9_-]{{43}}", server.printed[2])
         assert link
         assert server.status(link[0].removeprefix(server.url)) == 200
         assert server.status("/readyz") == 200
