@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from hamdam.engine import ModelError
@@ -66,8 +67,16 @@ def _run(asked: argparse.Namespace, settings: Settings) -> None:
 
 
 def _refused(why: str, status: int) -> int:
-    print(f"hamdam: {' '.join(why.split())}", file=sys.stderr)
+    over = "\r\x1b[K" if sys.stderr.isatty() else ""  # a line of progress may stand there, cut off
+    print(f"{over}hamdam: {' '.join(why.split())}", file=sys.stderr)
     return status
+
+
+def _version() -> str:
+    try:
+        return version("hamdam")
+    except PackageNotFoundError:
+        return "(not installed: a checkout)"
 
 
 def _parser() -> OneLine:
@@ -75,6 +84,7 @@ def _parser() -> OneLine:
     place.add_argument("--data", metavar="DIR", help="the folder that everything lives in (the user's data directory)")
     place.add_argument("--config", metavar="FILE", help="settings in TOML (DIR/hamdam.toml)")
     parser = OneLine(prog="hamdam", description="A private ChatGPT for a team's own machine.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"hamdam {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     serving = commands.add_parser("serve", parents=[place], allow_abbrev=False, help="start the server")

@@ -17,19 +17,21 @@ class ProgressLine:
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
-        self._label, self._shown = "", 0.0
+        self._label, self._ended, self._shown = "", False, 0.0
 
     def __call__(self, done: int, total: int | None, label: str) -> None:
         new, ended = label != self._label, total is not None and done >= total
+        if not new and self._ended:
+            return
         if not self._terminal:
             if new:
-                print(label, file=sys.stderr, flush=True)
+                print(f"{label} ({total / 1e6:.0f} MB)" if total else label, file=sys.stderr, flush=True)
         elif new or ended or time.monotonic() - self._shown >= SHOWN_EVERY_S:
-            of = f" of {total / 1e6:.0f}" if total else ""
+            of = f" of {total / 1e6:.0f} MB, {min(done / total, 1):.0%}" if total else " MB"
             end = "\n" if ended else ""
-            print(f"\r\x1b[K{label}: {done / 1e6:.0f}{of} MB", end=end, file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{label}: {done / 1e6:.0f}{of}", end=end, file=sys.stderr, flush=True)
             self._shown = time.monotonic()
-        self._label = label
+        self._label, self._ended = label, ended
 
 
 def model_path(settings: Settings) -> Path:

@@ -199,7 +199,8 @@ def _watched(folder: Path, total: int | None, label: str, progress: Progress) ->
 
     def watch() -> None:
         while not ended.wait(0.2):
-            progress(_size(folder), total, label)
+            size = _size(folder)
+            progress(min(size, total - 1) if total else size, total, label)  # done is what the body says, by its end
 
     watcher = threading.Thread(target=watch, name="pull-progress", daemon=True)
     progress(0, total, label)
@@ -209,7 +210,8 @@ def _watched(folder: Path, total: int | None, label: str, progress: Progress) ->
     finally:
         ended.set()
         watcher.join()
-    progress(_size(folder), total, label)
+    size = _size(folder)
+    progress(size, size, label)
 
 
 def _size(folder: Path) -> int:

@@ -204,6 +204,12 @@ def test_every_option_is_in_the_help_with_its_variable(capsys) -> None:
     assert "--data" in said and "--config" in said
 
 
+def test_the_version_is_what_was_installed(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(command, "version", {"hamdam": "1.2.3"}.__getitem__)
+    assert hamdam("--version") == 0
+    assert capsys.readouterr().out == "hamdam 1.2.3\n"
+
+
 def test_people_and_keys_need_no_torch_and_what_is_written_is_private(tmp_path: Path) -> None:
     code = f"""
 import sys

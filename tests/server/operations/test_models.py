@@ -61,17 +61,17 @@ def test_where_nobody_looks_a_label_is_said_once(monkeypatch) -> None:
     for done in range(0, 101, 10):
         line(done * 1_000_000, 100_000_000, "fetching")
     line(0, None, "unpacking")
-    assert log.getvalue() == "fetching\nunpacking\n"
+    assert log.getvalue() == "fetching (100 MB)\nunpacking\n"
 
 
 def test_on_a_terminal_the_line_is_written_over_and_ended_when_done(monkeypatch) -> None:
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     line = ProgressLine()
-    for done in range(101):
+    for done in (*range(101), 100, 101):
         line(done * 1_000_000, 100_000_000, "fetching")
     shown = screen.getvalue()
-    assert shown.startswith("\r\x1b[Kfetching: 0 of 100 MB\r")
-    assert shown.endswith("\r\x1b[Kfetching: 100 of 100 MB\n")
+    assert shown.startswith("\r\x1b[Kfetching: 0 of 100 MB, 0%\r")
+    assert shown.endswith("\r\x1b[Kfetching: 100 of 100 MB, 100%\n")
     assert shown.count("\n") == 1
     assert shown.count("\r") < 10, "a terminal is not written to for every piece"

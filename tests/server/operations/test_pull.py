@@ -83,6 +83,8 @@ def test_progress_goes_from_nothing_to_the_whole(tmp_path: Path) -> None:
     told = Told()
     pull(WHEEL, tmp_path, told, pip=TINY_WHEEL)
     assert told.calls[0] == (0, None, f"downloading {WHEEL}")
+    (_, size, _), = [call for call in told.calls[1:] if call[2].startswith("downloading") and call[0] == call[1]]
+    assert size, "a download says its end once"
     assert told.calls[-1] == (len(BYTES), len(BYTES), "unpacking Tiny.gguf")
     unpacked = [done for done, _, label in told.calls if label == "unpacking Tiny.gguf"]
     assert unpacked == sorted(unpacked)
