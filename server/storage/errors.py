@@ -1,4 +1,4 @@
-"""Why the data cannot be used. `str(error)` is one line, fit for a terminal; refusals.py says it on HTTP."""
+"""Why the data cannot be used. `str(error)` is one line, fit for a terminal; server/errors.py says it on HTTP."""
 
 
 class StorageError(Exception):
