@@ -157,7 +157,8 @@ def address(settings: Settings) -> str:
 
 def model_line(engine: Engine) -> str:
     memory = engine.stats().blocks_total * BLOCK_SIZE
-    return f"{engine.model_name}: up to {engine.max_context} tokens a conversation, memory for {memory} tokens in all"
+    room = f"up to {engine.max_context} tokens a conversation, memory for {memory} tokens in all"
+    return f"{engine.model_name} ({engine.runner.description}): {room}"
 
 
 def _bind(settings: Settings) -> socket.socket:

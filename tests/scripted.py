@@ -58,6 +58,7 @@ class ScriptedRunner:
         self.end = tokenizer.token_to_id("<|im_end|>")
         self.filler = tokenizer.encode("+").ids[0]
         self.eos_ids = frozenset({self.end, tokenizer.token_to_id("<|endoftext|>")})
+        self.description = "a script"
         self.kv_fingerprint = "scripted"
         self.gate: threading.Semaphore | None = None
         self.steps = 0

@@ -70,6 +70,7 @@ class ModelRunner:
         self.eos_ids = checkpoint.eos_ids
         self._device = device
         self._ops = for_device(device)
+        self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}"
         self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {self._ops.kv_layout}"
         self._model = Llama(model, self._ops, dtype=dtype, device=device)
         self._model.load(checkpoint.tensors())

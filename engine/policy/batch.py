@@ -44,6 +44,7 @@ class Runner(Protocol):
     vocab_size: int
     max_context: int
     eos_ids: frozenset[int]
+    description: str  # the device and what it computes in, for people
     kv_fingerprint: str  # model weights + KV dtype + layout: part of every cache key
 
     def run(self, batch: Batch) -> list[int | Broken | None]:

@@ -103,7 +103,7 @@ class Turns:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ApiError):  # a refusal is for whoever asked
+        if error is not None and not isinstance(error, ApiError | StorageError):  # for whoever asked, and said there
             log.error("a task of the chat broke", exc_info=error)
 
     async def delete(self, user_id: str, conversation_id: str) -> None:

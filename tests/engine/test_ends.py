@@ -52,6 +52,7 @@ class FakeModel:
     vocab_size: int = TOKENIZER.get_vocab_size()
     max_context: int = 512
     eos_ids: frozenset[int] = frozenset({END, OTHER_END})
+    description: str = "fake"
     kv_fingerprint: str = "fake"
 
     def run(self, batch: Batch) -> list[Any]:

@@ -88,7 +88,7 @@ def free_port() -> int:
 def test_a_first_start_prints_where_it_is_and_a_link_that_works(tmp_path: Path) -> None:
     with running(tmp_path, prints=3) as server:
         room = "up to 8192 tokens a conversation, memory for 65536 tokens in all"
-        assert server.printed[0] == f"Serving scripted: {room}\n"
+        assert server.printed[0] == f"Serving scripted (a script): {room}\n"
         assert re.fullmatch(r"Hamdam is at http://127\.0\.0\.1:\d+\n", server.printed[1])
         link = re.search(rf"{server.url}/set-up\?token=[A-Za-z0-9_-]{{43}}", server.printed[2])
         assert link

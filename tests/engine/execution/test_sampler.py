@@ -26,6 +26,7 @@ class FixedLogits:
     vocab_size: int = VOCABULARY
     max_context: int = 4096
     eos_ids: frozenset[int] = frozenset({END, OTHER_END})
+    description: str = "fixed"
     kv_fingerprint: str = "fixed"
     bias: dict[int, float] = field(default_factory=dict)  # of single ids
 
