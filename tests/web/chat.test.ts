@@ -74,6 +74,15 @@ test("g04 an old list of messages does not undo what streamed meanwhile", () => 
   assert.deepEqual(shown(chat), ["q", "One two"]);
 });
 
+test("g04 a list of messages from before the end does not undo the end", () => {
+  const chat = asked();
+  for (const event of [created, started, delta("One", 3), completed(4)]) chat.apply(event);
+  chat.merge([item("a", "q", "assistant", { text: "One", status: "in_progress", response_id: "resp" })]);
+  assert.equal(chat.writing.value, undefined);
+  chat.merge([item("a", "q", "assistant", { text: "One", status: "in_progress", response_id: "resp_2" })]);
+  assert.notEqual(chat.writing.value, undefined); // but another tab may let it go on
+});
+
 test("an echo becomes the server's message without being built again", () => {
   const chat = new Chat(null);
   chat.echo("c1", null, "Hello");

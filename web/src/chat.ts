@@ -60,7 +60,9 @@ export class Chat {
 
   private refresh(place: Place, item: Item): void {
     const now = place.message.peek();
-    const ahead = [...this.runs.values()].some((run) => run.itemId === item.id && run.last > 0) && now.status === "in_progress";
+    const run = [...this.runs.values()].find(({ itemId, responseId, last }) => itemId === item.id && last > 0 && responseId === (item.response_id ?? responseId));
+    // A list of messages takes its time: the run may have gone on since, or even have come to its end.
+    const ahead = run !== undefined && (now.status === "in_progress" || item.status === "in_progress");
     place.message.value = ahead ? { ...now, saved: "yes" } : { ...messageOf(item), progress: now.progress };
   }
 

@@ -33,6 +33,7 @@ export interface Item {
   usage?: Usage | null;
   timings?: Timings | null;
   error?: ErrorBody | null;
+  response_id?: string | null; // the run that writes it, or wrote it last
   created_at: string;
 }
 
