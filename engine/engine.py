@@ -27,6 +27,7 @@ from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, Ste
 from .text.codec import Codec
 
 log = logging.getLogger("hamdam.engine")
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Engine:
@@ -39,7 +40,7 @@ class Engine:
         runner: Runner,
         *,
         model_name: str = "default",
-        sampling: Mapping[str, Any] = MappingProxyType({}),
+        sampling: Mapping[str, Any] = NOTHING,
     ) -> None:
         """`sampling`: what the model's makers recommend, for what a client leaves open."""
         self.config, self.codec, self.runner, self.model_name = config, codec, runner, model_name
@@ -76,10 +77,14 @@ class Engine:
         self._encoders.shutdown(wait=False, cancel_futures=True)
         self._fail_all(self._steps.fault or "the engine was stopped")
 
-    def sampling_params(self, asked: Mapping[str, Any]) -> SamplingParams:
-        """A client's object, what it leaves open as the model's makers recommend. Raises InvalidField by name."""
-        said = {name: value for name, value in asked.items() if value is not None or name not in self.sampling}
-        return SamplingParams.from_dict({**self.sampling, **said})
+    def sampling_params(self, asked: Mapping[str, Any], otherwise: Mapping[str, Any] = NOTHING) -> SamplingParams:
+        """A client's object; what it leaves open as the model's makers recommend, and then as `otherwise` says.
+
+        Raises InvalidField by name.
+        """
+        usual = {**otherwise, **self.sampling}
+        said = {name: value for name, value in asked.items() if value is not None or name not in usual}
+        return SamplingParams.from_dict(usual | said)
 
     async def submit(
         self, chat: Chat, params: SamplingParams, *, owner: Owner, session_id: str | None = None

@@ -1,4 +1,7 @@
-"""The sampling that a model's makers recommend, from its files. Not what a client may ask: that is SamplingParams."""
+"""The sampling that a model's makers recommend, from its files: nothing, where they say nothing.
+
+Not what a client may ask: that is SamplingParams.
+"""
 from pathlib import Path
 
 from ..errors import InvalidField, ModelError
@@ -8,9 +11,6 @@ from .json_object import read_object
 
 Sampling = dict[str, float | int]
 
-UNSAID: Sampling = {"temperature": 0.5, "top_p": 0.95}
-"""For a model that recommends nothing: calm enough for a small one to keep to the point, and no two answers alike."""
-
 _KINDS: dict[str, type[float] | type[int]] = {"temperature": float, "top_p": float, "top_k": int, "min_p": float}
 _GGUF = {"temperature": "general.sampling.temp"} | {k: f"general.sampling.{k}" for k in ("top_p", "top_k", "min_p")}
 
@@ -19,7 +19,7 @@ def of_folder(folder: Path) -> Sampling:
     """generation_config.json, where there is one and it samples at all."""
     path = folder / "generation_config.json"
     if not path.is_file():
-        return UNSAID
+        return {}
     config = read_object(path)
     if config.find("do_sample", bool) is False:
         return {"temperature": 0.0}
@@ -36,4 +36,4 @@ def _checked(source: str, found: dict[str, float | int | None]) -> Sampling:
         SamplingParams.from_dict(said)
     except InvalidField as error:
         raise ModelError(f"{source}: {error}") from error
-    return said or UNSAID
+    return said

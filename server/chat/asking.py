@@ -27,6 +27,9 @@ from .temporary import Temporary
 from .turn import Beginning, Names, Turn
 from .turns import Turns
 
+BEST = {"temperature": 0.0}
+"""How a chat is answered where neither the client nor the model's makers say: as well as the model can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -62,7 +65,7 @@ class Asking:
         Once begun it comes to its end whoever waits for it: a question is not lost with the socket that brought it.
         """
         with engine_refusals("sampling."):
-            params = self.engine.sampling_params(asked.sampling)
+            params = self.engine.sampling_params(asked.sampling, otherwise=BEST)
         ask = Ask(identity=identity, asked=asked, params=params, viewer=viewer)
         self._refuse(ask)
         return await asyncio.shield(self.turns.own(self._ask(ask)))

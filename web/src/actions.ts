@@ -7,6 +7,7 @@ import type { CreateResponse } from "./protocol.ts";
 import type { State } from "./state.ts";
 
 const UNDO_MS = 7000;
+const ANOTHER = 0.7; // the temperature of another answer: the model's best one is there already
 
 export interface Deleted {
   id: string;
@@ -66,7 +67,7 @@ export class Actions {
     const client_id = newClientId();
     chat.echo(client_id, parent, text);
     const where = chat.id === null ? { conversation: {} } : { conversation_id: chat.id, parent_id: parent };
-    const input = text === null ? {} : { input: [{ type: "message", role: "user", content: [{ type: "input_text", text }] }] satisfies CreateResponse["input"] };
+    const input = text === null ? { sampling: { temperature: ANOTHER } } : { input: [{ type: "message", role: "user", content: [{ type: "input_text", text }] }] satisfies CreateResponse["input"] };
     this.state.ask(chat, { type: "response.create", event_id: client_id, client_id, ...where, ...input });
   }
 

@@ -99,6 +99,7 @@ export interface CreateResponse {
   conversation_id?: string;
   conversation?: Record<string, never>;
   parent_id?: string | null;
+  sampling?: { temperature: number };
   input?: { type: "message"; role: "user"; content: { type: "input_text"; text: string }[] }[];
   continue?: string;
 }

@@ -7,7 +7,6 @@ from tiny_models import write_folder, write_gguf
 
 from hamdam.engine import InvalidField, ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
-from hamdam.engine.loading.recommended import UNSAID
 
 
 @pytest.mark.parametrize(
@@ -15,8 +14,8 @@ from hamdam.engine.loading.recommended import UNSAID
     [
         ({"do_sample": True, "temperature": 0.6, "top_k": 20}, {"temperature": 0.6, "top_k": 20}),
         ({"do_sample": False, "temperature": 0.6}, {"temperature": 0.0}),
-        ({"eos_token_id": 2}, UNSAID),
-        (None, UNSAID),
+        ({"eos_token_id": 2}, {}),
+        (None, {}),
     ],
 )  # fmt: skip
 def test_a_folder_recommends_by_its_generation_config(tmp_path, said, sampling):
@@ -27,7 +26,7 @@ def test_a_folder_recommends_by_its_generation_config(tmp_path, said, sampling):
 
 
 def test_a_gguf_file_recommends_by_its_metadata(tmp_path):
-    assert open_checkpoint(write_gguf(tmp_path / "silent.gguf")).sampling == UNSAID
+    assert open_checkpoint(write_gguf(tmp_path / "silent.gguf")).sampling == {}
     said = {"general.sampling.temp": 0.25, "general.sampling.top_k": 40}
     path = write_gguf(tmp_path / "said.gguf", metadata=said)
     assert open_checkpoint(path).sampling == {"temperature": 0.25, "top_k": 40}
@@ -45,6 +44,8 @@ def test_what_a_client_leaves_open_is_as_the_makers_recommend():
     engine.sampling = {"temperature": 0.25, "top_k": 40}
     assert engine.sampling_params({}).temperature == 0.25
     assert engine.sampling_params({"temperature": None, "seed": None}).temperature == 0.25
+    assert engine.sampling_params({}, otherwise={"temperature": 0, "min_p": 0.5}).temperature == 0.25
+    assert engine.sampling_params({"min_p": None}, otherwise={"min_p": 0.5}).min_p == 0.5
     params = engine.sampling_params({"temperature": 0, "stop": "x"})
     assert (params.temperature, params.top_k, params.stop) == (0, 40, ("x",))
     with pytest.raises(InvalidField, match="nonsense"):
