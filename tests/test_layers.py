@@ -20,7 +20,7 @@ NEVER = {
     "migrations": {"torch", "starlette"},
     "web": {"torch", "starlette", "sqlalchemy"},
 }
-NO_TORCH = ("engine/policy", "engine/text", "engine/models/config.py", *(f"engine/{name}.py" for name in (
+NO_TORCH = ("kernels/cpu", "kernels/__init__.py", "engine/policy", "engine/text", "engine/models/config.py", *(f"engine/{name}.py" for name in (
     "__init__", "chat", "config", "crossing", "engine", "errors", "events", "generation", "opening", "step_loop")))
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py") if "node_modules" not in p.parts)
 

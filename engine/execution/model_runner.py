@@ -5,7 +5,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hamdam.kernels import Rows, for_device
+from hamdam.kernels.device import for_device
+from hamdam.kernels.ops import Rows
 
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError

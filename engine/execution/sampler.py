@@ -2,7 +2,7 @@
 import torch
 from torch import Tensor
 
-from hamdam.kernels import Ops
+from hamdam.kernels.ops import Ops
 
 from ..policy.batch import Broken
 from ..policy.sequence import Sequence

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamdam.kernels import Ops, Rows, Weight
+from hamdam.kernels.ops import Ops, Rows, Weight
 
 from .config import ModelConfig
 from .rotary import inverse_frequencies, turns

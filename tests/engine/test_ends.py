@@ -14,7 +14,7 @@ from hamdam.engine import Chat, ChatMessage, Engine, EngineConfig, Finished, Own
 from hamdam.engine.execution.sampler import sample
 from hamdam.engine.policy.batch import Batch
 from hamdam.engine.text.codec import Codec
-from hamdam.kernels import for_device
+from hamdam.kernels.device import for_device
 
 ANYONE = Owner("anyone", "anyone", max_running=None, max_queued=None)
 TOKENIZER = byte_tokenizer()

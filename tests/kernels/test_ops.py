@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from hamdam.kernels import Ops, Rows, for_device, onednn
+from hamdam.kernels import onednn
+from hamdam.kernels.device import for_device
+from hamdam.kernels.ops import Ops, Rows
 from hamdam.kernels.reference import GATHERED_TOKENS, Reference
 
 BLOCK = 16

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hamdam.kernels import Ops, for_device
+from hamdam.kernels.device import for_device
+from hamdam.kernels.ops import Ops
 
 VOCABULARY = 151_936  # Qwen's; the widest in use
 EVENLY = [(i + 0.5) / 1000 for i in range(1000)]

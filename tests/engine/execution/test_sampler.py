@@ -11,7 +11,7 @@ from hamdam.engine.execution.sampler import GREEDY_BELOW, sample, uniform
 from hamdam.engine.policy.batch import Batch, Broken
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
-from hamdam.kernels import for_device
+from hamdam.kernels.device import for_device
 
 VOCABULARY = 200
 OPS = for_device(torch.device("cpu"))

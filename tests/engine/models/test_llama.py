@@ -27,7 +27,7 @@ from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.models.llama import Llama
 from hamdam.engine.policy.batch import Batch, Row
 from hamdam.engine.policy.sequence import Sequence
-from hamdam.kernels import for_device
+from hamdam.kernels.device import for_device
 
 CPU = torch.device("cpu")
 TINY = {

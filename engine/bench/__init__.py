@@ -1,0 +1,1 @@
+"""What `hamdam bench` measures in this process. Not how it is printed: that is the server's."""

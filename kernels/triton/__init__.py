@@ -1,0 +1,1 @@
+"""Triton kernels: Ops for GPUs, one file a kernel. Their references are in PyTorch."""
