@@ -20,8 +20,11 @@ NEVER = {
     "migrations": {"torch", "starlette"},
     "web": {"torch", "starlette", "sqlalchemy"},
 }
-NO_TORCH = ("kernels/cpu", "kernels/__init__.py", "engine/policy", "engine/text", "engine/models/config.py", *(f"engine/{name}.py" for name in (
-    "__init__", "chat", "config", "crossing", "engine", "errors", "events", "generation", "opening", "step_loop")))
+NO_TORCH = (
+    "kernels/__init__.py", "kernels/cpu", "engine/policy", "engine/text", "engine/models/config.py",
+    *(f"engine/{name}.py" for name in ("__init__", "chat", "config", "crossing", "engine", "errors", "events",
+                                      "generation", "opening", "step_loop")),
+)
 SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py") if "node_modules" not in p.parts)
 
 
