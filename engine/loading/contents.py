@@ -1,11 +1,29 @@
-"""Checkpoint: a model as its files describe it, whatever the format. Not loaded weights: `tensors` reads those."""
-from collections.abc import Callable, Iterator, Mapping
+"""Checkpoint: a model as its files describe it, whatever the format. Not loaded weights: those are read when asked."""
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-import torch
 from tokenizers import Tokenizer
 
 from ..models.config import ModelConfig
+from .numbers import Floats, Numbers, Quantized
+
+
+class Weights(Protocol):
+    """The tensors of some files under their Hugging Face names, each read anew whenever it is asked for.
+
+    formats: what each is stored in ("F32", "BF16", "Q4_1" …), in the order of the files.
+    """
+
+    @property
+    def formats(self) -> Mapping[str, str]: ...
+
+    def read(self, name: str) -> Numbers:
+        """float32 where the file is quantised, else the file's own dtype. The rows of q and k as Hugging Face has them:
+        the first half of a head's rotates with the second."""
+
+    def quantized(self, name: str) -> Quantized | None:
+        """The blocks of a matrix that is stored in one of BLOCK_QUANTISED, the rows in the same order; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +34,6 @@ class Checkpoint:
     template calls `bos_token` and `eos_token`, "" where there is none.
     eos_ids: every token that ends an answer, from all the places that name one.
     sampling: what the makers recommend, by the names of SamplingParams.
-    tensors: Hugging Face names and values, float32 where the file is quantised, else the file's own dtype.
     """
 
     name: str
@@ -29,4 +46,24 @@ class Checkpoint:
     eos_ids: frozenset[int]
     chat_template: str | None
     sampling: Mapping[str, float | int]
-    tensors: Callable[[], Iterator[tuple[str, torch.Tensor]]]
+    weights: Weights
+
+    def array(self, name: str) -> Floats:
+        """One tensor as float32, without PyTorch."""
+        return self.weights.read(name).float32()
+
+    def arrays(self) -> Iterator[tuple[str, Floats]]:
+        """All of them in the order of the files, so that no more than one need be in memory."""
+        for name in self.weights.formats:
+            yield name, self.array(name)
+
+    def quantized(self, name: str) -> Quantized | None:
+        return self.weights.quantized(name)
+
+    def tensors(self) -> Iterator[tuple[str, Any]]:
+        """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of
+        a second and 200 MB, which a path without it is to be spared."""
+        from .torch_tensors import as_tensor
+
+        for name in self.weights.formats:
+            yield name, as_tensor(self.weights.read(name))

@@ -1,24 +1,17 @@
-"""A GGUF file as a Checkpoint: what its keys mean, and its tensors. Not the bytes of the header (gguf.py)."""
-import hashlib
-from collections.abc import Iterator
+"""A GGUF file as a Checkpoint: what its keys mean. Its bytes are read by gguf.py (header) and gguf_weights.py."""
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-import torch
+from typing import Any
 
 from ..errors import ModelError
 from ..models.config import ARCHITECTURES, ModelConfig
 from . import recommended
 from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
-from .gguf_blocks import block_format
 from .gguf_tokenizer import build_tokenizer, special_id
+from .gguf_weights import GGUFWeights, read_numbers, sample_digest
 from .tokenizer_files import check_vocabulary, end_of_turn, first_id
 from .weight_names import check_tensors, hugging_face_name
 
-_CHUNK_BYTES = 4 << 20  # of quantised blocks, made into float32 at a time
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _ROPE_FREQS = "rope_freqs.weight"
 
 
@@ -37,7 +30,7 @@ def open_gguf(path: Path) -> Checkpoint:
     return Checkpoint(
         name=path.name.removesuffix(".gguf"),
         config=config,
-        fingerprint=_fingerprint(header),
+        fingerprint=sample_digest(path, header.tensors, header.digest),
         tokenizer=tokenizer,
         bos_id=first_id(tokenizer, bos),
         bos_text=bos_text,
@@ -45,7 +38,7 @@ def open_gguf(path: Path) -> Checkpoint:
         eos_ids=frozenset(end for end in ends if end is not None),
         chat_template=template,
         sampling=recommended.of_gguf(header),
-        tensors=lambda: _tensors(header, names, config),
+        weights=GGUFWeights(path, names, _rotary_pairs(config, names)),
     )
 
 
@@ -112,59 +105,13 @@ def _rope_factors(header: GGUFHeader, head_dim: int) -> tuple[float, ...] | None
         return None
     if info.type != 0 or info.shape != (head_dim // 2,):
         raise ModelError(f"{header.path.name}: {_ROPE_FREQS} is not {head_dim // 2} numbers of F32")
-    with header.path.open("rb") as file:
-        factors = _read(file, header, info).tolist()
+    factors = read_numbers(header.path, info).values.tolist()
     return None if all(factor == 1.0 for factor in factors) else tuple(factors)
 
 
-def _tensors(
-    header: GGUFHeader, names: dict[str, TensorInfo], config: ModelConfig
-) -> Iterator[tuple[str, torch.Tensor]]:
-    with header.path.open("rb") as file:
-        for name, info in sorted(names.items(), key=lambda item: item[1].offset):
-            tensor = _read(file, header, info)
-            if header.values["general.architecture"] == "llama":
-                if ".q_proj." in name:
-                    tensor = _in_halves(tensor, config.num_heads)
-                elif ".k_proj." in name:
-                    tensor = _in_halves(tensor, config.num_kv_heads)
-            yield name, tensor
-
-
-def _in_halves(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Files of the architecture "llama", and of no other, store a head's rows as rotary pairs: 0, d/2, 1, d/2 + 1 …"""
-    return rows.reshape(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-
-def _read(file: BinaryIO, header: GGUFHeader, info: TensorInfo) -> torch.Tensor:
-    block = block_format(info.type)
-    file.seek(info.offset)
-    if block.dequantise is None:
-        tensor = torch.empty(info.shape, dtype=_DTYPES[block.name])
-        _fill(file, header, tensor.view(-1).view(torch.uint8).numpy())
-        return tensor
-    tensor = torch.empty(info.shape, dtype=torch.float32)
-    values = tensor.view(-1, block.elements).numpy()
-    step = max(1, _CHUNK_BYTES // block.nbytes)
-    blocks = np.empty((min(step, len(values)), block.nbytes), np.uint8)
-    for start in range(0, len(values), step):
-        part = blocks[: len(values) - start]
-        _fill(file, header, part)
-        with np.errstate(all="ignore"):  # a scale that is no number shows in the logits, where a row can fail alone
-            values[start : start + len(part)] = block.dequantise(part)
-    return tensor
-
-
-def _fill(file: BinaryIO, header: GGUFHeader, room: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-    if file.readinto(room.data) != room.nbytes:  # type: ignore[attr-defined]
-        raise ModelError(f"{header.path.name}: the file ended while it was read; was it changed?")
-
-
-def _fingerprint(header: GGUFHeader) -> str:
-    """Two fine-tunes can have the same header, so the first bytes of every tensor count too."""
-    digest = hashlib.sha256(header.digest.encode())
-    with header.path.open("rb") as file:
-        for name, info in sorted(header.tensors.items()):
-            file.seek(info.offset)
-            digest.update(name.encode() + file.read(min(info.nbytes, 4096)))
-    return digest.hexdigest()
+def _rotary_pairs(config: ModelConfig, names: dict[str, TensorInfo]) -> dict[str, int]:
+    """By name, the heads of q and k. Files of the architecture "llama", and of no other, store their rows as pairs."""
+    if config.architecture != "llama":
+        return {}
+    heads = {".q_proj.": config.num_heads, ".k_proj.": config.num_kv_heads}
+    return {name: count for name in names for part, count in heads.items() if part in name}

@@ -1,22 +1,22 @@
 """SafetensorsFile: the table at the head of a .safetensors file, read within bounds, and one tensor at a time after it.
 
 Not which files make a model (safetensors_checkpoint.py). Written here rather than imported so that what is wrong with
-a file is one line of ours, and a file that shrinks while it is read is an error: mapped, it would end the process.
+a file is one line of ours.
 Format: https://github.com/huggingface/safetensors#format
 """
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import torch
+import numpy as np
 
 from ..errors import ModelError
 from .json_object import parse_object
+from .numbers import DTYPES, Numbers, fill
 
 MAX_HEADER_BYTES = 32 << 20
 
-DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
@@ -38,15 +38,15 @@ class SafetensorsFile:
     path: Path
     tensors: dict[str, StoredTensor]
 
-    def read(self, file: BinaryIO, name: str) -> torch.Tensor:
+    def read(self, name: str) -> Numbers:
         stored = self.tensors[name]
         if stored.dtype not in DTYPES:
             raise ModelError(f"{self.path.name}: {name} has the type {stored.dtype}, which is not supported")
-        tensor = torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
-        file.seek(stored.offset)
-        if file.readinto(tensor.view(-1).view(torch.uint8).numpy().data) != stored.nbytes:  # type: ignore[attr-defined]
-            raise ModelError(f"{self.path.name}: the file ended while it was read; was it changed?")
-        return tensor
+        values = np.empty(stored.shape, DTYPES[stored.dtype])
+        with self.path.open("rb") as file:
+            file.seek(stored.offset)
+            fill(file, self.path.name, values)
+        return Numbers(stored.dtype, values)
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:

@@ -1,9 +1,6 @@
 """A Hugging Face folder as a Checkpoint: which shard each tensor comes from, and the small files. Never pickle."""
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
-
-import torch
 
 from ..errors import ModelError
 from ..models.config import ModelConfig
@@ -11,11 +8,27 @@ from . import recommended
 from .contents import Checkpoint
 from .folder_config import model_config
 from .json_object import read_bounded, read_object
+from .numbers import Numbers, Quantized
 from .safetensors import SafetensorsFile, open_safetensors
 from .tokenizer_files import read_tokenizer_files
 from .weight_names import check_tensors
 
 _INDEX = "model.safetensors.index.json"
+
+
+class FolderWeights:
+    """Implements contents.Weights: nothing in such a folder is quantised."""
+
+    def __init__(self, holders: dict[str, SafetensorsFile]) -> None:
+        in_order = sorted(holders.items(), key=lambda item: (item[1].path, item[1].tensors[item[0]].offset))
+        self._holders = dict(in_order)
+        self.formats = {name: shard.tensors[name].dtype for name, shard in in_order}
+
+    def read(self, name: str) -> Numbers:
+        return self._holders[name].read(name)
+
+    def quantized(self, name: str) -> Quantized | None:
+        return None
 
 
 def open_folder(folder: Path) -> Checkpoint:
@@ -34,7 +47,7 @@ def open_folder(folder: Path) -> Checkpoint:
         eos_ids=text.eos_ids,
         chat_template=text.chat_template,
         sampling=recommended.of_folder(folder),
-        tensors=lambda: _tensors(holders),
+        weights=FolderWeights(holders),
     )
 
 
@@ -68,16 +81,6 @@ def _holders(folder: Path) -> dict[str, SafetensorsFile]:
 def _needless(name: str, config: ModelConfig) -> bool:
     """Written by some, used by none: a head beside a tied embedding, which is the head, and old rotary tables."""
     return (name == "lm_head.weight" and config.tie_word_embeddings) or name.endswith(".rotary_emb.inv_freq")
-
-
-def _in_order(holders: dict[str, SafetensorsFile]) -> list[tuple[str, SafetensorsFile]]:
-    return sorted(holders.items(), key=lambda item: (item[1].path, item[1].tensors[item[0]].offset))
-
-
-def _tensors(holders: dict[str, SafetensorsFile]) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, shard in _in_order(holders):
-        with shard.path.open("rb") as file:
-            yield name, shard.read(file, name)
 
 
 def _fingerprint(folder: Path, holders: dict[str, SafetensorsFile]) -> str:

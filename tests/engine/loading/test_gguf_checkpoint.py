@@ -1,4 +1,7 @@
 """A GGUF file as a Checkpoint: numbers, names, the order of q and k rows, tied heads, rotary factors, end tokens."""
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +113,7 @@ def test_f06_a_tensor_larger_than_a_chunk_is_whole(tmp_path: Path, monkeypatch: 
     tensors = random_tensors(CONFIG)
     path = write_gguf(tmp_path / "m.gguf", CONFIG, tensors, kinds={"down_proj.weight": Q.Q8_0})
     whole = dict(open_checkpoint(path).tensors())
-    monkeypatch.setattr("hamdam.engine.loading.gguf_checkpoint._CHUNK_BYTES", 34 * 7)  # 7 blocks, and 64 in the tensor
+    monkeypatch.setattr("hamdam.engine.loading.gguf_weights._CHUNK_BYTES", 34 * 7)  # 7 blocks, and 64 in the tensor
     parts = dict(open_checkpoint(path).tensors())
     assert all(torch.equal(parts[name], whole[name]) for name in tensors)
 
@@ -186,6 +189,35 @@ def test_bos_is_given_where_the_file_wants_it_and_its_text_always(tmp_path: Path
     assert open_checkpoint(write_gguf(tmp_path / "p.gguf")).bos_text == ""
 
 
+def test_arrays_are_the_tensors_in_float32_and_in_their_order(tmp_path: Path) -> None:
+    kinds = {"q_proj.weight": Q.Q8_0, "down_proj.weight": Q.Q4_1}
+    kinds |= {"embed_tokens.weight": Q.F16, "up_proj.weight": Q.BF16}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", kinds=kinds))
+    arrays, tensors = dict(checkpoint.arrays()), dict(checkpoint.tensors())
+    assert list(arrays) == list(tensors)
+    for name, values in arrays.items():
+        assert values.dtype == np.float32
+        assert np.array_equal(values, tensors[name].float().numpy()), name
+
+
+@pytest.mark.parametrize("kind", [Q.Q4_0, Q.Q4_1, Q.Q8_0])
+def test_the_blocks_of_a_quantised_matrix_come_with_its_rows_in_order(kind: Any, tmp_path: Path) -> None:
+    config = CONFIG | {"hidden_size": 64}
+    kinds = {"q_proj.weight": kind, "k_proj.weight": kind, "o_proj.weight": kind}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", config, kinds=kinds))
+    for name in ("q_proj", "k_proj", "o_proj"):
+        name = f"model.layers.1.self_attn.{name}.weight"
+        found = checkpoint.quantized(name)
+        assert found is not None
+        rows, columns = found.shape
+        assert found.format == kind.name == checkpoint.weights.formats[name]
+        assert found.blocks.shape == (rows, columns // 32, gguf.GGML_QUANT_SIZES[kind][1])
+        values = gguf.quants.dequantize(found.blocks.reshape(rows, -1), kind)
+        assert np.array_equal(values, checkpoint.array(name))
+    assert checkpoint.quantized("model.layers.1.self_attn.v_proj.weight") is None
+    assert checkpoint.quantized("model.norm.weight") is None
+
+
 def test_the_fingerprint_changes_with_one_weight_and_not_with_the_name(tmp_path: Path) -> None:
     tensors = random_tensors(CONFIG)
     one, same = (open_checkpoint(write_gguf(tmp_path / name, CONFIG, tensors)) for name in ("a.gguf", "b.gguf"))
@@ -211,3 +243,25 @@ def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
     with pytest.raises(ModelError, match="no such file or folder"):
         open_checkpoint(tmp_path / "nothing.gguf")
+
+
+def test_a_model_is_opened_and_its_arrays_are_read_without_pytorch(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", kinds={"q_proj.weight": Q.Q4_1})
+    program = """
+import sys
+import os
+import subprocess
+import sys
+from pathlib import Path
+from hamdam.engine.loading.checkpoint import open_checkpoint
+checkpoint = open_checkpoint(Path(sys.argv[1]))
+assert len(list(checkpoint.arrays())) == 21
+assert checkpoint.quantized("model.layers.0.self_attn.q_proj.weight")
+assert "torch" not in sys.modules
+next(checkpoint.tensors())
+assert "torch" in sys.modules
+"""
+    here = str(Path(tiny_models.__file__).parent)  # where conftest.py makes `hamdam` importable
+    command = [sys.executable, "-c", f"import conftest\n{program}", str(path)]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": here}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -40,6 +40,8 @@ def test_f10_shards_give_what_the_whole_file_gives(tmp_path: Path) -> None:
     sharded = open_checkpoint(write_shards(tmp_path / "sharded", tensors))
     assert_equal(dict(whole.tensors()), tensors)
     assert_equal(dict(sharded.tensors()), tensors)
+    assert_equal({name: torch.from_numpy(values) for name, values in sharded.arrays()}, tensors)
+    assert all(whole.quantized(name) is None for name in tensors)
     assert whole.fingerprint == sharded.fingerprint
     assert whole.name == "whole"
 
