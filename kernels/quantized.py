@@ -17,7 +17,7 @@ It is the order of GGUF's Q4_0 and Q4_1. A kernel takes low and high nibbles as 
 FP8_BLOCK = 128
 """Outputs and inputs that share a scale in a block-quantised FP8 weight, and inputs that share one of its rows'."""
 
-LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+LARGEST = {torch.int8: 127, torch.float8_e4m3fn: 448}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
 """gated: silu_and_mul and gelu_and_mul, the activations between two linears, with int8 or fp8 rows as a choice."""
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -6,7 +8,7 @@ from torch import Tensor
 
 from ..quantized import LARGEST, QuantizedRows
 from .quantise import store_quantised
-from .variant import Variant, meta
+from .variant import FP8_TARGETS, Variant, meta
 
 TILE = 2048  # numbers of a row that a program makes, where no scale needs the whole of it
 
@@ -29,7 +31,7 @@ def _gated(gate_up: Tensor, out_dtype: torch.dtype | None, *, gelu: bool) -> Ten
     width = triton.next_power_of_2(n) if quantised else min(TILE, triton.next_power_of_2(n))
     if count:
         _activate[(count, triton.cdiv(n, width))](
-            gate_up, out, scales, n, gate_up.stride(0), width, gelu, LARGEST[out_dtype] if out_dtype else 0.0,
+            gate_up, out, scales, n, gate_up.stride(0), width, gelu, LARGEST[out_dtype] if out_dtype else 0,
             num_warps=max(1, min(16, width // 512)),
         )
     return QuantizedRows(out, scales) if quantised else out
@@ -59,15 +61,15 @@ def _variants() -> tuple[Variant, ...]:
     tokens, n = 64, 14336
     gate_up = meta(tokens, 2 * n)
     return (
-        Variant("silu, 64 x 14336", lambda: silu_and_mul(gate_up), gate_up.nbytes * 3 // 2, 5 * tokens * n),
-        Variant("gelu, 64 x 14336", lambda: gelu_and_mul(gate_up), gate_up.nbytes * 3 // 2, 9 * tokens * n),
+        Variant("silu, 64 x 14336", partial(silu_and_mul, gate_up), gate_up.nbytes * 3 // 2, 5 * tokens * n),
+        Variant("gelu, 64 x 14336", partial(gelu_and_mul, gate_up), gate_up.nbytes * 3 // 2, 9 * tokens * n),
         Variant(
-            "silu, 64 x 14336, int8 out", lambda: silu_and_mul(gate_up, out_dtype=torch.int8),
+            "silu, 64 x 14336, int8 out", partial(silu_and_mul, gate_up, out_dtype=torch.int8),
             gate_up.nbytes + tokens * (n + 4), 8 * tokens * n,
         ),
         Variant(
-            "silu, 64 x 14336, fp8 out", lambda: silu_and_mul(gate_up, out_dtype=torch.float8_e4m3fn),
-            gate_up.nbytes + tokens * (n + 4), 8 * tokens * n, ("sm_90", "sm_100"),
+            "silu, 64 x 14336, fp8 out", partial(silu_and_mul, gate_up, out_dtype=torch.float8_e4m3fn),
+            gate_up.nbytes + tokens * (n + 4), 8 * tokens * n, FP8_TARGETS,
         ),
     )
 

@@ -1,11 +1,13 @@
 """quantise: rows of numbers to int8 or fp8, each row with its own scale: alone, and as the end of another kernel."""
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..quantized import FP8_BLOCK, LARGEST, QuantizedRows
-from .variant import Variant, meta
+from .variant import FP8_TARGETS, Variant, meta
 
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2²³: added and taken away again, it leaves the nearest whole number
 
@@ -52,10 +54,10 @@ def _variants() -> tuple[Variant, ...]:
     x = meta(64, 4096)
     moved = 3 * x.numel()
     return (
-        Variant("64 x 4096 to int8", lambda: quantise_rows(x, torch.int8), moved, 3 * x.numel()),
+        Variant("64 x 4096 to int8", partial(quantise_rows, x, torch.int8), moved, 3 * x.numel()),
         Variant(
-            "64 x 4096 to fp8 by block", lambda: quantise_rows(x, torch.float8_e4m3fn, block=FP8_BLOCK), moved,
-            3 * x.numel(), ("sm_90", "sm_100"),
+            "64 x 4096 to fp8 by block", partial(quantise_rows, x, torch.float8_e4m3fn, block=FP8_BLOCK), moved,
+            3 * x.numel(), FP8_TARGETS,
         ),
     )
 

@@ -1,4 +1,6 @@
 """rms_norm: a row's norm, with the residual added before and int8 or fp8 made of it after. No head's norm: store_kv."""
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -6,7 +8,7 @@ from torch import Tensor
 
 from ..quantized import LARGEST, QuantizedRows
 from .quantise import store_quantised
-from .variant import Variant, meta
+from .variant import FP8_TARGETS, TARGETS, Variant, meta
 
 TILE = 4096  # numbers a program has in its registers: so many rows as fit, at least one
 
@@ -27,7 +29,7 @@ def rms_norm(
     if count:
         _rms_norm[(triton.cdiv(count, height),)](
             rows, summed, weight, out, scales, count, rows.stride(0), eps, 1 / n, n, height, width,
-            residual is not None, LARGEST[out_dtype] if out_dtype else 0.0,
+            residual is not None, LARGEST[out_dtype] if out_dtype else 0,
             num_warps=max(4, min(16, height * width // 1024)),
         )
     return QuantizedRows(out, scales) if quantised else out.view(x.shape)
@@ -60,18 +62,15 @@ def _variants() -> tuple[Variant, ...]:
     tokens, n = 64, 4096
     x, weight = meta(tokens, n), meta(n)
     read = x.nbytes + weight.nbytes
-    return (
-        Variant("64 x 4096", lambda: rms_norm(x, weight, 1e-5), read + x.nbytes, 4 * x.numel()),
-        Variant("64 x 4096, residual", lambda: rms_norm(x, weight, 1e-5, residual=x), read + 3 * x.nbytes, 5 * x.numel()),
-        *(
-            Variant(
-                f"64 x 4096, residual, {name} out", lambda dtype=dtype: rms_norm(x, weight, 1e-5, residual=x, out_dtype=dtype),
-                read + 2 * x.nbytes + x.numel() + 4 * tokens, 7 * x.numel(), targets,
-            )
-            for name, dtype, targets in (
-                ("int8", torch.int8, ("sm_80", "sm_90", "sm_100", "gfx942")), ("fp8", torch.float8_e4m3fn, ("sm_90", "sm_100")),
-            )
-        ),
+    norm = partial(rms_norm, x, weight, 1e-5)
+    whole = (
+        Variant("64 x 4096", norm, read + x.nbytes, 4 * x.numel()),
+        Variant("64 x 4096, residual", partial(norm, residual=x), read + 3 * x.nbytes, 5 * x.numel()),
+    )
+    made = read + 2 * x.nbytes + x.numel() + 4 * tokens
+    return *whole, *(
+        Variant(f"64 x 4096, residual, to {dtype}", partial(norm, residual=x, out_dtype=dtype), made, 8 * x.numel(), targets)
+        for dtype, targets in ((torch.int8, TARGETS), (torch.float8_e4m3fn, FP8_TARGETS))
     )
 
 

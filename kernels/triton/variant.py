@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+FP8_TARGETS = ("sm_90", "sm_100")  # those that multiply float8_e4m3fn; for the others no rows are made of it
 
 
 @dataclass(frozen=True, slots=True)
