@@ -1,4 +1,10 @@
 """The engine's front door: everything that `hamdam.server` may use of it. Importing it imports no torch."""
+from .bench.driver import BenchError
+from .bench.engine_bench import Measured, Point, Skipped, measure, open_driver
+from .bench.machine import Machine, this_machine
+from .bench.pairing import Ratio
+from .bench.spread import Spread
+from .bench.workload import BATCHES, CONTEXTS, REPEATS, STEPS, Workload, workloads
 from .chat import ROLES, Chat, ChatMessage, Owner
 from .config import BLOCK_SIZE, EngineConfig
 from .engine import Engine
@@ -19,8 +25,13 @@ from .opening import open_engine
 from .policy.sampling_params import SamplingParams
 
 __all__ = [
+    "BATCHES",
     "BLOCK_SIZE",
+    "CONTEXTS",
+    "REPEATS",
     "ROLES",
+    "STEPS",
+    "BenchError",
     "Chat",
     "ChatMessage",
     "Engine",
@@ -32,19 +43,30 @@ __all__ = [
     "Finished",
     "Generation",
     "InvalidField",
+    "Machine",
+    "Measured",
     "ModelError",
     "Owner",
+    "Point",
     "Prefilled",
     "PromptTooLong",
     "QueueFull",
     "Queued",
+    "Ratio",
     "Refusal",
     "SamplingParams",
     "SequenceFailed",
+    "Skipped",
+    "Spread",
     "Started",
     "Text",
     "Timings",
     "TooManyInFlight",
     "Usage",
+    "Workload",
+    "measure",
+    "open_driver",
     "open_engine",
+    "this_machine",
+    "workloads",
 ]

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from hamdam.engine import ModelError
+from hamdam.engine import BenchError, ModelError
 
 from .errors import ApiError
+from .operations.bench.arguments import add_bench
+from .operations.bench.command import run_bench
+from .operations.bench.reports import ReportError
 from .operations.models import ProgressLine, engine_for
 from .operations.people_commands import run_key, run_user
 from .operations.pull import PullError, pull
@@ -44,17 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         given = {name: getattr(asked, name, None) for name in ("data", "config", *OPTIONS)}
-        _run(asked, read_settings(given, os.environ))
-    except (SettingsError, StorageError, ServeError, ModelError, PullError) as error:
+        return _run(asked, read_settings(given, os.environ))
+    except (SettingsError, StorageError, ServeError, ModelError, PullError, BenchError, ReportError) as error:
         return _refused(str(error), 2)
     except ApiError as error:
         return _refused(error.message, 1)
     except KeyboardInterrupt:
         return _refused("interrupted", 130)
-    return 0
 
 
-def _run(asked: argparse.Namespace, settings: Settings) -> None:
+def _run(asked: argparse.Namespace, settings: Settings) -> int:
     match asked.command:
         case "serve":
             serve(settings, engine_for)
@@ -64,6 +66,9 @@ def _run(asked: argparse.Namespace, settings: Settings) -> None:
             run_user(asked, settings.data)
         case "key":
             run_key(asked, settings.data)
+        case "bench":
+            return run_bench(asked, settings)
+    return 0
 
 
 def _refused(why: str, status: int) -> int:
@@ -121,6 +126,7 @@ def _parser() -> OneLine:
     keys.add_parser("list", parents=[place], allow_abbrev=False, help="prefix, owner, kind, last use, label")
     key = keys.add_parser("revoke", parents=[place], allow_abbrev=False, help="end a key within a second")
     key.add_argument("key", metavar="KEY", help="its prefix or id")
+    add_bench(commands, place)
     return parser
 
 

@@ -1,1 +1,1 @@
-"""What `hamdam bench` measures in this process. Not how it is printed: that is the server's."""
+"""What `hamdam bench` measures in this process, and what it makes of timings. Not how it is shown: the server does."""

@@ -1,0 +1,115 @@
+"""Reports: what a bench found, as it is kept in a JSON file and read back from one. It neither measures nor prints.
+
+`schema` grows when a field changes its meaning; new fields have defaults, so that older files stay readable.
+"""
+import datetime
+import subprocess
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hamdam.engine import Machine, Point, Ratio, Skipped, this_machine
+
+SCHEMA = 1
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class ReportError(Exception):
+    """A file is no report, or none can be written there; `str(error)` is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What was measured, on what, when. No key and no address of a person is in it."""
+
+    kind: str  # engine | chat | kernels
+    schema: int
+    at: str  # RFC 3339
+    version: str
+    commit: str  # "" where this is no checkout
+    machine: Machine
+    model: str
+    description: str  # what computes and in what
+    threads: int | None = None
+    options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """The other side. `alternating`: it was measured in turn with ours, in the same minutes."""
+
+    name: str
+    alternating: bool
+    ratios: tuple[Ratio, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    about: About
+    points: tuple[Point, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    against: Against | None = None
+    complete: bool = True  # False: it was interrupted
+
+
+Report = EngineReport
+R = TypeVar("R", bound=Report)
+
+
+def about(
+    kind: str, *, model: str, description: str, threads: int | None = None,
+    options: dict[str, str | int | float | bool | None] | None = None,
+) -> About:
+    return About(
+        kind=kind, schema=SCHEMA, version=_version(), commit=_commit(), machine=this_machine(),
+        at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        model=model, description=description, threads=threads, options=options or {},
+    )
+
+
+def write(report: Report, path: Path) -> None:
+    put(path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+
+
+def put(path: Path, data: bytes) -> None:
+    """Raises ReportError."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ReportError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read(path: Path, kind: type[R]) -> R:
+    """Raises ReportError."""
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ReportError(f"{path} is no report of this kind: {error}") from error
+    if report.about.schema != SCHEMA:
+        raise ReportError(f"{path} has schema {report.about.schema}; this version reads {SCHEMA}")
+    return report
+
+
+def _version() -> str:
+    try:
+        return version("hamdam")
+    except PackageNotFoundError:
+        return ""
+
+
+def _commit() -> str:
+    """Of the checkout that this code runs from, with a `+` where it was changed since."""
+    if not (ROOT / ".git").exists():
+        return ""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
