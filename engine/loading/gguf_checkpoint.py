@@ -9,7 +9,7 @@ from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_tokenizer import build_tokenizer, special_id
 from .gguf_weights import GGUFWeights, read_numbers, sample_digest
-from .tokenizer_files import check_vocabulary, end_of_turn, first_id
+from .tokenizer_files import check_rows, end_of_turn, first_id
 from .weight_names import check_tensors, hugging_face_name
 
 _ROPE_FREQS = "rope_freqs.weight"
@@ -18,12 +18,12 @@ _ROPE_FREQS = "rope_freqs.weight"
 def open_gguf(path: Path) -> Checkpoint:
     header = read_header(path)
     names = {hugging_face_name(name): info for name, info in header.tensors.items() if name != _ROPE_FREQS}
-    config = _config(header, names)
+    config = _config(path, header, names)
     check_tensors(path.name, config, {name: info.shape for name, info in names.items()})
     tokenizer = build_tokenizer(header)
-    check_vocabulary(path.name, tokenizer, config.vocab_size)
-    bos, eos, eot, eom = (special_id(header, name) for name in ("bos", "eos", "eot", "eom"))
     tokens = header.need_list("tokenizer.ggml.tokens", str)
+    check_rows(path.name, len(tokens) - 1, config.vocab_size)
+    bos, eos, eot, eom = (special_id(header, name) for name in ("bos", "eos", "eot", "eom"))
     bos_text, eos_text = ("" if number is None else tokens[number] for number in (bos, eos))
     template = header.find("tokenizer.chat_template", str)
     ends = {eos, eot, eom, end_of_turn(template, tokenizer, bos_text, eos_text)}
@@ -42,8 +42,8 @@ def open_gguf(path: Path) -> Checkpoint:
     )
 
 
-def _config(header: GGUFHeader, names: dict[str, TensorInfo]) -> ModelConfig:
-    source = header.path.name
+def _config(path: Path, header: GGUFHeader, names: dict[str, TensorInfo]) -> ModelConfig:
+    source = header.source
     kind = header.need("general.architecture", str)
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
@@ -77,7 +77,7 @@ def _config(header: GGUFHeader, names: dict[str, TensorInfo]) -> ModelConfig:
             rope_theta=10000.0 if theta is None else theta,
             max_context=header.need(f"{kind}.context_length", int),
             rope_scaling=_rope_scaling(header, kind),
-            rope_factors=_rope_factors(header, head_dim),
+            rope_factors=_rope_factors(path, header, head_dim),
             tie_word_embeddings="lm_head.weight" not in names,
             attention_bias="model.layers.0.self_attn.q_proj.bias" in names,
             attention_output_bias="model.layers.0.self_attn.o_proj.bias" in names,
@@ -98,14 +98,14 @@ def _rope_scaling(header: GGUFHeader, kind: str) -> dict[str, Any] | None:
     return {"rope_type": name or "linear", "factor": 1.0 if factor is None else factor}
 
 
-def _rope_factors(header: GGUFHeader, head_dim: int) -> tuple[float, ...] | None:
+def _rope_factors(path: Path, header: GGUFHeader, head_dim: int) -> tuple[float, ...] | None:
     """Llama 3's scaling as it comes in GGUF: one divisor for each frequency, in a tensor of its own."""
     info = header.tensors.get(_ROPE_FREQS)
     if info is None:
         return None
     if info.type != 0 or info.shape != (head_dim // 2,):
-        raise ModelError(f"{header.path.name}: {_ROPE_FREQS} is not {head_dim // 2} numbers of F32")
-    factors = read_numbers(header.path, info).values.tolist()
+        raise ModelError(f"{header.source}: {_ROPE_FREQS} is not {head_dim // 2} numbers of F32")
+    factors = read_numbers(path, info).values.tolist()
     return None if all(factor == 1.0 for factor in factors) else tuple(factors)
 
 

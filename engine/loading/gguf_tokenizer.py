@@ -37,16 +37,16 @@ _WHOLE_WORDS = ("llama-bpe", "tekken")  # a piece that is a token as it stands i
 
 def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     """Also checks what the builder in Rust takes on trust. The ids are the places in tokenizer.ggml.tokens."""
-    source = header.path.name
+    source = header.source
     model = header.need("tokenizer.ggml.model", str)
     if model not in ("gpt2", "llama"):
         raise ModelError(f"{source}: tokenizers of the model {model!r} are not supported")
     tokens = header.need_list("tokenizer.ggml.tokens", str)
     types = header.need_list("tokenizer.ggml.token_type", int)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(types) != len(tokens):
         raise ModelError(f"{source}: {len(tokens)} tokens, but {len(types)} token types")
-    if any(len(token) > _LONGEST for token in tokens):
+    if max(map(len, tokens), default=0) > _LONGEST:
         raise ModelError(f"{source}: a token of the vocabulary has more than {_LONGEST} letters")
     if "" in vocabulary or len(vocabulary) != len(tokens):
         raise ModelError(f"{source}: two tokens of the vocabulary are the same, or one is empty")
@@ -55,8 +55,8 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     build = _byte_level if model == "gpt2" else _sentence_piece
     tokenizer = build(header, vocabulary, types)
     added = [
-        AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
-        for token, kind in zip(tokens, types, strict=True)
+        AddedToken(tokens[number], special=kind != _USER_DEFINED, normalized=False)
+        for number, kind in enumerate(types)
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]
     tokenizer.add_tokens(added)
@@ -70,7 +70,7 @@ def special_id(header: GGUFHeader, name: str) -> int | None:
     """The id that the file gives for bos, eos, eot or eom."""
     number = header.find(f"tokenizer.ggml.{name}_token_id", int)
     if number is not None and not 0 <= number < len(header.need_list("tokenizer.ggml.tokens", str)):
-        raise ModelError(f"{header.path.name}: {name}_token_id is {number}, which is not in the vocabulary")
+        raise ModelError(f"{header.source}: {name}_token_id is {number}, which is not in the vocabulary")
     return number
 
 
@@ -89,7 +89,7 @@ def _pre_tokenizer_name(header: GGUFHeader) -> str:
 
 def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]) -> Tokenizer:
     """GPT-2's kind: every byte is a character of an alphabet of 256, and the file lists the merges in order."""
-    name, source = _pre_tokenizer_name(header), header.path.name
+    name, source = _pre_tokenizer_name(header), header.source
     cut: list[pre_tokenizers.PreTokenizer] = []
     if name in _PATTERNS:
         cut = [pre_tokenizers.Split(Regex(_PATTERNS[name]), "isolated")]
@@ -97,15 +97,7 @@ def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]
         cut = [pre_tokenizers.Digits(individual_digits=True)]
     elif name not in _GPT2:
         raise ModelError(f"{source}: the pre-tokenizer {name[:80]!r} is not supported")
-    merges = []
-    for line in header.need_list("tokenizer.ggml.merges", str):
-        pair = tuple(line.split(" "))
-        number = vocabulary.get("".join(pair))
-        if len(pair) != 2 or number is None or pair[0] not in vocabulary or pair[1] not in vocabulary:
-            raise ModelError(f"{source}: the merge {line[:80]!r} does not fit the vocabulary")
-        if types[number] == _CONTROL:
-            raise ModelError(f"{source}: the merge {line[:80]!r} would make a control token out of text")
-        merges.append((pair[0], pair[1]))
+    merges = _merges(source, header.need_list("tokenizer.ggml.merges", str), vocabulary, types)
     tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS))
     if name == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
@@ -116,14 +108,31 @@ def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]
     return tokenizer
 
 
+def _merges(source: str, lines: list[str], vocabulary: dict[str, int], types: list[int]) -> list[tuple[str, str]]:
+    """Two pieces a line, which make a third. They are checked all at once, and one by one to name what is wrong."""
+    pieces = " ".join(lines).split(" ") if lines else []
+    merges = list(zip(pieces[::2], pieces[1::2], strict=False))
+    made = list(map("".join, merges))
+    control = {token for token, number in vocabulary.items() if types[number] == _CONTROL}
+    whole = list(map(" ".join, merges)) == lines
+    if not (whole and all(map(vocabulary.__contains__, pieces + made)) and control.isdisjoint(made)):
+        for line in lines:
+            pair = line.split(" ")
+            if len(pair) != 2 or not vocabulary.keys() >= {*pair, "".join(pair)}:
+                raise ModelError(f"{source}: the merge {line[:80]!r} does not fit the vocabulary")
+            if "".join(pair) in control:
+                raise ModelError(f"{source}: the merge {line[:80]!r} would make a control token out of text")
+    return merges
+
+
 def _sentence_piece(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]) -> Tokenizer:
     """Llama 2's kind: a space is a letter, bytes stand in for unknown letters, the pieces' scores order the merges."""
     scores = header.need_list("tokenizer.ggml.scores", float)
     if len(scores) != len(types):
-        raise ModelError(f"{header.path.name}: {len(types)} tokens, but {len(scores)} scores")
+        raise ModelError(f"{header.source}: {len(types)} tokens, but {len(scores)} scores")
     unknown = next((token for token, number in vocabulary.items() if types[number] == _UNKNOWN), None)
     bytes_known = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
-    merges = _merges_by_score(header.path.name, vocabulary, types, scores)
+    merges = _merges_by_score(header.source, vocabulary, types, scores)
     tokenizer = Tokenizer(BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=bytes_known))
     prefixed = header.find("tokenizer.ggml.add_space_prefix", bool) is not False
     spaces_to_letter = normalizers.Replace(" ", _SPACE)

@@ -1,37 +1,16 @@
 """JsonObject: a JSON object out of a model's files, its values by kind. It does not know what the keys mean."""
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import ModelError
-
-T = TypeVar("T", int, float, bool, str)
+from .values import Values
 
 MAX_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class JsonObject:
-    source: str
-    values: dict[str, Any]
-
-    def find(self, key: str, kind: type[T]) -> T | None:
-        """The value of `key`; None where it is null or absent. A value of another kind is a ModelError."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if kind is float and type(value) is int:
-            return kind(value)
-        if type(value) is not kind:
-            raise ModelError(f"{self.source}: {key} is not a {kind.__name__}")
-        return value
-
-    def need(self, key: str, kind: type[T]) -> T:
-        value = self.find(key, kind)
-        if value is None:
-            raise ModelError(f"{self.source}: {key} is missing")
-        return value
+class JsonObject(Values):
+    __slots__ = ()
 
     def object(self, key: str) -> "JsonObject | None":
         value = self.values.get(key)

@@ -27,7 +27,7 @@ def of_folder(folder: Path) -> Sampling:
 
 
 def of_gguf(header: GGUFHeader) -> Sampling:
-    return _checked(header.path.name, {name: header.find(_GGUF[name], kind) for name, kind in _KINDS.items()})
+    return _checked(header.source, {name: header.find(_GGUF[name], kind) for name, kind in _KINDS.items()})
 
 
 def _checked(source: str, found: dict[str, float | int | None]) -> Sampling:

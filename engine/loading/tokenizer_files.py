@@ -30,7 +30,7 @@ _ANSWER, _SOME_TIME = "Qanswerq", datetime(2000, 1, 1)
 def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
     """tokenizer.json must be there; the others may. `eos_ids` is the union of what any of them names."""
     tokenizer = _tokenizer(folder / "tokenizer.json")
-    check_vocabulary(folder.name, tokenizer, vocab_size)
+    _check_vocabulary(folder.name, tokenizer, vocab_size)
     about = [_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json")]
     bos_text, eos_text = (_special(about, key) for key in ("bos_token", "eos_token"))
     template = _chat_template(folder, about[0])
@@ -49,12 +49,15 @@ def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
     )
 
 
-def check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
-    """An id beyond the embedding would be an index out of range, in the middle of somebody's answer."""
-    pieces = tokenizer.get_vocab(with_added_tokens=False)
-    if len(set(pieces.values())) < len(pieces):  # only one of two would survive a copy, and its merges break then
+def _check_vocabulary(source: str, tokenizer: Tokenizer, rows: int) -> None:
+    ids = tokenizer.get_vocab(with_added_tokens=False).values()
+    if len(set(ids)) < len(ids):  # only one of two would survive a copy, and its merges break then
         raise ModelError(f"{source}: two pieces of the vocabulary have one id")
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    check_rows(source, max([*ids, *tokenizer.get_added_tokens_decoder()], default=-1), rows)
+
+
+def check_rows(source: str, largest: int, rows: int) -> None:
+    """An id beyond the embedding would be an index out of range, in the middle of somebody's answer."""
     if largest >= rows:
         raise ModelError(f"{source}: the tokenizer has the id {largest}, the embedding only {rows} rows")
 

@@ -34,8 +34,10 @@ class Codec:
         eos_ids: Iterable[int] = (),
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
-        self._tokenizer = Tokenizer(tokenizer, chat_template, bos_id=bos_id)
-        self._bytes = TokenBytes(tokenizer, self._tokenizer.special_ids | frozenset(eos_ids))
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)  # a hundred thousand objects, so only once
+        size = max(vocabulary.values(), default=-1) + 1
+        self._tokenizer = Tokenizer(tokenizer, chat_template, bos_id=bos_id, size=size)
+        self._bytes = TokenBytes(tokenizer, vocabulary, self._tokenizer.special_ids | frozenset(eos_ids))
         self._clock = clock
         facts = "\0".join((self._tokenizer.digest, chat_template or "", bos_text, eos_text))
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]

@@ -6,9 +6,11 @@ incremental UTF-8 decoder. Decoding windows of ids again and again, as is common
 import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import tokenizers
 
 from ..errors import ModelError
@@ -29,18 +31,17 @@ class TokenBytes:
     `strip` leading spaces of a whole text are no part of it (SentencePiece writes one before the first word).
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, silent: frozenset[int]) -> None:
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    def __init__(self, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], silent: frozenset[int]) -> None:
         self.size = max(vocabulary.values(), default=-1) + 1
         self.strip = 0
         self._bytes = [b""] * self.size
-        steps = self._steps(tokenizer)
-        alphabet = _byte_level_alphabet()
-        self.longest = 1
-        for piece, token in vocabulary.items():
-            data = _piece_bytes(piece, steps, alphabet)
-            self.longest = max(self.longest, len(data))  # a special token's too: its literal may stand in a raw prompt
-            self._bytes[token] = b"" if token in silent else data
+        data = _bytes_of(list(vocabulary), self._steps(tokenizer))
+        self.longest = max(map(len, data), default=0) or 1  # special tokens' too: a raw prompt may have their literal
+        for token, its in zip(vocabulary.values(), data, strict=True):
+            self._bytes[token] = its
+        for token in silent:
+            if 0 <= token < self.size:
+                self._bytes[token] = b""
 
     def _steps(self, tokenizer: tokenizers.Tokenizer) -> list[dict[str, Any]]:
         """The decoder's steps that act on one piece; those that act on the whole text become `strip`."""
@@ -71,6 +72,25 @@ class TokenBytes:
         """A whole text at once, the same as streamed. `going_on`: after other text, where a leading space is one."""
         data = b"".join(map(self.__getitem__, ids))
         return data[0 if going_on else _leading_spaces(data, self.strip) :].decode("utf-8", "replace")
+
+
+def _bytes_of(pieces: list[str], steps: list[dict[str, Any]]) -> list[bytes]:
+    """Where bytes have an alphabet all pieces are looked up at once: start-up waits for it."""
+    alphabet = _byte_level_alphabet()
+    if [step["type"] for step in steps] != ["ByteLevel"]:
+        return [_piece_bytes(piece, steps, alphabet) for piece in pieces]
+    strange = max(map(ord, alphabet)) + 1
+    table = np.full(strange + 1, -1, np.int16)
+    for char, byte in alphabet.items():
+        table[ord(char)] = byte
+    letters = np.frombuffer("".join(pieces).encode("utf-32-le"), np.uint32)
+    found = table[np.minimum(letters, strange)]
+    ends = list(accumulate(map(len, pieces)))
+    text = found.astype(np.uint8).tobytes()
+    data = [text[start:end] for start, end in pairwise([0, *ends])]
+    for number in set(np.searchsorted(ends, np.flatnonzero(found < 0), side="right").tolist()):
+        data[number] = _piece_bytes(pieces[number], steps, alphabet)
+    return data
 
 
 def _piece_bytes(piece: str, steps: list[dict[str, Any]], alphabet: dict[str, int]) -> bytes:

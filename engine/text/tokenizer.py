@@ -11,7 +11,6 @@ Two things keep text and control apart:
 One call then encodes the whole prompt, so that spaces and merges fall as they do in the tokenizer itself.
 """
 import hashlib
-import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -39,9 +38,14 @@ class Marks:
 
 
 class Tokenizer:
-    """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids."""
+    """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids.
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, chat_template: str | None, *, bos_id: int | None) -> None:
+    size: one more than the tokenizer's highest id.
+    """
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, chat_template: str | None, *, bos_id: int | None, size: int
+    ) -> None:
         self.marks = Marks()  # these go through templates, which may quote them in an error
         secret = Marks()  # these do not, so nobody can know them
         self.answer = secret.make(_ANSWER)
@@ -50,11 +54,10 @@ class Tokenizer:
         self.control_ids = frozenset(controls)
         self.special_ids = frozenset(token for token, one in added.items() if one.special)
         self._bos = [bos_id] if bos_id is not None and tokenizer.encode("").ids[:1] == [bos_id] else []
-        serialised = tokenizer.to_str()
-        self.digest = hashlib.sha256(serialised.encode()).hexdigest()
+        self.digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
         names = {token: secret.make(_CONTROL, token) for token in controls}
-        self._copy = _copy_with_names(serialised, controls, names, self.answer, secret.make(_FILLER))
+        self._copy = _copy_with_names(tokenizer, size, names, self.answer, secret.make(_FILLER))
         self._real_ids = {self._copy.token_to_id(name): token for token, name in names.items()}
         self._answer_id = self._copy.token_to_id(self.answer)
         self._spelled = {token: self._spell(one.content) for token, one in controls.items()}
@@ -125,28 +128,34 @@ def _one_of(literals: Iterable[str]) -> re.Pattern[str]:
 
 
 def _copy_with_names(
-    serialised: str, controls: dict[int, tokenizers.AddedToken], names: dict[int, str], answer: str, filler: str
+    tokenizer: tokenizers.Tokenizer, size: int, names: dict[int, str], answer: str, filler: str
 ) -> tokenizers.Tokenizer:
-    """The tokenizer once more, cut at control tokens by secret name only, each as greedy for spaces as the original."""
-    if not all(control.special for control in controls.values()):
-        parts = json.loads(serialised)
-        for token in parts["added_tokens"]:
-            token["special"] = token["special"] or token["id"] in controls
-        serialised = json.dumps(parts)
-    copy = tokenizers.Tokenizer.from_str(serialised)
-    copy.no_truncation()
-    copy.no_padding()
+    """The tokenizer once more, cut at control tokens by secret name only, each as greedy for spaces as the original.
+
+    It shares the original's vocabulary and merges, which nothing here changes. Neither truncates nor pads.
+    """
+    copy = tokenizers.Tokenizer(tokenizer.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (of_original := getattr(tokenizer, part)) is not None:
+            setattr(copy, part, of_original)
     copy.encode_special_tokens = True  # literals of special tokens are text; a shared flag, hence the copy
-    highest = max(copy.get_vocab().values(), default=-1)
+    added = sorted(tokenizer.get_added_tokens_decoder().items())
+    copy.add_tokens([_added(one.content, one, special=one.special or token in names) for token, one in added])
     copy.add_tokens([tokenizers.AddedToken(filler, normalized=False)])
     # New ids go on from the number of pieces. In a vocabulary with holes those are old ones, to be stepped over.
-    holes = range(highest - copy.get_vocab()[filler])
+    holes = range(size - 1 - copy.token_to_id(filler))
     copy.add_tokens([tokenizers.AddedToken(f"{filler}{hole}", normalized=False) for hole in holes])
     copy.add_tokens([tokenizers.AddedToken(answer, normalized=False)])
-    copy.add_tokens(
-        [
-            tokenizers.AddedToken(name, normalized=False, lstrip=controls[t].lstrip, rstrip=controls[t].rstrip)
-            for t, name in names.items()
-        ]
-    )
+    one_of = dict(added)
+    copy.add_tokens([
+        tokenizers.AddedToken(name, normalized=False, lstrip=one_of[t].lstrip, rstrip=one_of[t].rstrip)
+        for t, name in names.items()
+    ])
     return copy
+
+
+def _added(content: str, like: tokenizers.AddedToken, *, special: bool) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        content, single_word=like.single_word, lstrip=like.lstrip, rstrip=like.rstrip, normalized=like.normalized,
+        special=special,
+    )

@@ -101,6 +101,37 @@ def test_f13_a_valid_header_gives_values_and_places(tmp_path: Path) -> None:
     assert a.offset % 32 == 0
 
 
+def list_of(strings: list[bytes]) -> bytes:
+    packed = b"".join(struct.pack("<Q", len(one)) + one for one in strings)
+    return key("many", ARRAY, struct.pack("<IQ", STRING, len(strings)) + packed)
+
+
+ODD = [b"", b"\0", b"a\0b", bytes(9), b"\5" + bytes(7), b"\0\0\0\0\0\0\0x", b"x" * 256]
+ODD += ["گ".encode() * 140, b"y" * 70_000]
+
+
+@pytest.mark.parametrize("odd", [[], [ODD[0]], ODD[1:3], ODD], ids=["none", "empty", "zeros", "all"])
+def test_long_lists_of_strings_are_read_whatever_strings_are_among_them(odd: list[bytes], tmp_path: Path) -> None:
+    """Short ones are read many at once. Odd ones come one by one, in runs, at the beginning and at the end."""
+    chance = random.Random(5)
+    words = [word.encode() for word in ("a", "Ġthe", "گفت", "x" * 255, " 🦙")]
+    strings = [*odd, *(chance.choice(words) for _ in range(5000))]
+    for one in odd * 40:
+        strings.insert(chance.randrange(len(strings)), one)
+    strings += odd
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes([list_of(strings), key("after", UINT8, b"\7")], []))
+    header = read_header(path)
+    assert header.values == {"many": [one.decode() for one in strings], "after": 7}
+
+
+def test_f13_a_long_list_with_one_string_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes([list_of([b"word"] * 1000 + ["گ".encode()[:1], "گ".encode()[1:]])], []))
+    with pytest.raises(ModelError, match="not UTF-8"):
+        read_header(path)
+
+
 @pytest.mark.parametrize(("kind", "value"), [(UINT8, b"\7"), (ARRAY, struct.pack("<IQ4B", UINT8, 4, 1, 2, 3, 4))])
 def test_f13_a_value_of_a_narrower_type_than_is_read_is_refused(kind: int, value: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"

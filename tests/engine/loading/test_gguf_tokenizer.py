@@ -69,7 +69,7 @@ def original(name: str) -> Tokenizer:
 
 def header(metadata: dict[str, Any]) -> GGUFHeader:
     values = {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
-    return GGUFHeader(Path("m.gguf"), values, {}, "")
+    return GGUFHeader("m.gguf", values, {}, "")
 
 
 def byte_level(name: str, **changes: Any) -> GGUFHeader:

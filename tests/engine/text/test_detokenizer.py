@@ -112,6 +112,15 @@ def test_an_end_token_that_the_tokenizer_does_not_call_special_has_no_text():
     assert Codec(tokenizer, None, eos_ids=[1]).decode([0, 1]) == "a"
 
 
+def test_a_piece_outside_the_alphabet_of_bytes_stands_for_itself():
+    pieces = {"Ġhi": 0, "a b": 1, "\n": 2, "گ": 3, "Ċ": 4, "🦙x": 5, "Ń": 6, "ń": 7}
+    tokenizer = Tokenizer(models.BPE(pieces, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    codec = Codec(tokenizer, None)
+    assert [codec.decode([token]) for token in range(8)] == [" hi", "a b", "\n", "گ", "\n", "🦙x", "\ufffd", "ń"]
+    assert codec.longest_token == len("🦙x".encode())
+
+
 def test_an_added_token_that_is_not_special_is_text(thinking):
     codec = Codec(thinking, None)
     think = thinking.token_to_id("<think>")
