@@ -1,0 +1,203 @@
+"""Decoder: a model's weights and its KV cache, and a step of them as one native call. No sequence, no file.
+
+It is the CPU's whole answer to what engine/models/llama.py says in PyTorch: the same model, other arithmetic (weights
+of 4 or 8 bits as they are, activations rounded to whole numbers, KV in bfloat16).
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import plan as p
+from .attention import SCRATCH as ATTENTION_SCRATCH
+from .attention import SPLIT
+from .packing import Packed, aligned
+from .product import SCRATCH as PRODUCT_SCRATCH
+from .product import row_bytes
+from .step import PHASES, follow, lead, padded
+from .team import Team
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+BLOCK = 16  # tokens of a KV block: the width of a register
+KV_LAYOUT = "cpu: layer, block, head, key | value; bfloat16 in pairs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """hidden, wide and dim are multiples of 16; heads a multiple of kv_heads."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    dim: int
+    wide: int
+    vocabulary: int
+    epsilon: float
+    window: int = 0  # tokens a query sees, itself included; 0: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWeights:
+    """qkv: the rows of q over those of k over those of v. gate_up: as packing.side_by_side has them."""
+
+    attention_norm: Floats
+    qkv: Packed
+    qkv_bias: Floats | None
+    query_norm: Floats | None
+    key_norm: Floats | None
+    output: Packed
+    output_bias: Floats | None
+    mlp_norm: Floats
+    gate_up: Packed
+    down: Packed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """head may be the embedding itself."""
+
+    embedding: Packed
+    layers: Sequence[LayerWeights]
+    norm: Floats
+    head: Packed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """T tokens of R rows, of which S sample. All arrays are contiguous."""
+
+    ids: Ints  # [T]
+    owners: Ints  # [T] each token's row
+    positions: Ints  # [T]
+    starts: Ints  # [R + 1] each row's first token, and T
+    tables: Ints  # [R, blocks of the longest]
+    turns: Floats  # [T, dim] cosines of each pair's angle, then sines
+    sampled: Ints  # [S] rows
+    settings: NDArray[np.float64]  # [S, 5] temperature, top_k, top_p, min_p, uniform, as Ops.sample takes them
+    banned: Ints  # ids that may not be taken, of one sample after another
+    ban_starts: Ints  # [S + 1] where each sample's begin
+
+
+class Decoder:
+    """Belongs to one thread, which takes part in the steps; `threads` - 1 more are its own."""
+
+    def __init__(
+        self, shape: Shape, weights: Weights, *, blocks: int, max_tokens: int, threads: int, passes: int = 1
+    ) -> None:
+        self.shape, self._weights, self._passes, self._threads = shape, weights, passes, threads
+        self._block_bytes = 4 * BLOCK * shape.kv_heads * shape.dim
+        self.cache = np.empty((shape.layers, blocks, self._block_bytes), np.uint8)
+        self._plan = np.zeros(p.PLACES, np.int64)
+        self._layers = np.zeros((shape.layers, p.LAYER_PLACES), np.int64)
+        self._kept: dict[int, NDArray[np.generic]] = {}  # what the plan's addresses point to
+        self._describe()
+        self._room(max_tokens, 1, 1)
+        self._order = 0
+        plan, layers = self._plan, self._layers
+        self._team = Team(threads, PHASES * shape.layers + 4, lambda *which: follow(plan, layers, *which))
+
+    def step(self, step: Step) -> Ints:
+        """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
+        units = self._units(step)
+        self._room(len(step.ids), int(units[:, 2].max()) + 1, len(step.sampled))
+        results = np.empty(len(step.starts) - 1, np.int32)
+        plan = self._plan
+        plan[[p.TOKENS, p.ROWS, p.SAMPLES, p.UNITS, p.TABLE_WIDTH]] = (
+            len(step.ids), len(results), len(step.sampled), len(units), step.tables.shape[1]
+        )
+        for place, array in (
+            (p.IDS, step.ids), (p.OWNERS, step.owners), (p.POSITIONS, step.positions), (p.STARTS, step.starts),
+            (p.TABLES, step.tables), (p.TURNS, step.turns), (p.UNIT, units), (p.SAMPLED, step.sampled),
+            (p.SETTINGS, step.settings), (p.BANNED, step.banned), (p.BAN_STARTS, step.ban_starts), (p.RESULTS, results),
+        ):
+            plan[place] = array.ctypes.data
+        self._order = self._order % 0x3FFFFFFF + 1
+        lead(plan, self._layers, self._team.board, self._threads, self._order)
+        return results
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies block a onto block b in all layers, for each (a, b) in order."""
+        for source, target in pairs:
+            self.cache[:, target] = self.cache[:, source]
+
+    def close(self) -> None:
+        """Ends the threads. Idempotent."""
+        self._team.close()
+
+    def _describe(self) -> None:
+        shape, plan = self.shape, self._plan
+        weights = self._weights
+        plan[[p.LAYERS, p.HIDDEN, p.HEADS, p.KV_HEADS, p.DIM, p.WIDE, p.VOCABULARY, p.WINDOW, p.PASSES]] = (
+            shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.wide, shape.vocabulary,
+            shape.window, self._passes,
+        )
+        plan[[p.BLOCK_BYTES, p.LAYER_BYTES]] = self._block_bytes, self._block_bytes * self.cache.shape[1]
+        plan[p.CACHE] = self.cache.ctypes.data
+        self._point(p.FACTORS, np.array([shape.epsilon, shape.dim**-0.5]))
+        for place, matrix in ((p.EMBEDDING, weights.embedding), (p.HEAD, weights.head)):
+            plan[place], plan[place + 1] = matrix.data.ctypes.data, matrix.bits
+        plan[p.NORM] = weights.norm.ctypes.data
+        for row, layer in zip(self._layers, weights.layers, strict=True):
+            for place, vector in (
+                (p.ATTENTION_NORM, layer.attention_norm), (p.QKV_BIAS, layer.qkv_bias),
+                (p.QUERY_NORM, layer.query_norm), (p.KEY_NORM, layer.key_norm), (p.OUTPUT_BIAS, layer.output_bias),
+                (p.MLP_NORM, layer.mlp_norm),
+            ):
+                row[place] = 0 if vector is None else vector.ctypes.data
+            for place, matrix in (
+                (p.QKV_MATRIX, layer.qkv), (p.OUTPUT_MATRIX, layer.output), (p.GATE_UP_MATRIX, layer.gate_up),
+                (p.DOWN_MATRIX, layer.down),
+            ):
+                row[place], row[place + 1] = matrix.data.ctypes.data, matrix.bits
+
+    def _room(self, tokens: int, splits: int, samples: int) -> None:
+        """Makes every buffer large enough; they only grow."""
+        shape = self.shape
+        heads, query = shape.heads, shape.heads * shape.dim
+        widest = max(shape.hidden, query)
+        vocabulary = padded(shape.vocabulary)
+        own = max(ATTENTION_SCRATCH + 256 + 24 * shape.dim + 48, PRODUCT_SCRATCH, padded(widest))
+        own = -(-own // 64) * 64
+        for place, size in (
+            (p.STREAM, tokens * padded(shape.hidden)),
+            (p.BYTES, max(tokens, samples) * row_bytes(widest, self._passes)),
+            (p.WIDE_BYTES, tokens * row_bytes(shape.wide, self._passes)),
+            (p.QKV, tokens * padded((heads + 2 * shape.kv_heads) * shape.dim)),
+            (p.QUERY, tokens * 2 * query),
+            (p.ATTENDED, splits * tokens * 4 * query),
+            (p.STATES, splits * tokens * 8 * heads),
+            (p.GATED, tokens * padded(shape.wide)),
+            (p.LOGITS, samples * vocabulary),
+            (p.PICKING, self._threads * 2 * vocabulary),
+            (p.SCRATCH, self._threads * own),
+        ):
+            if place not in self._kept or self._kept[place].nbytes < size:
+                self._point(place, aligned(size))
+        self._plan[p.SCRATCH_BYTES] = own
+
+    def _point(self, place: int, array: NDArray[np.generic]) -> None:
+        self._kept[place] = array
+        self._plan[place] = array.ctypes.data
+
+    def _units(self, step: Step) -> Ints:
+        """Pieces of attention [units, 4]: first token, tokens, split of the keys, row; see attention.py. The last
+        splits of a row come first, as they are the longest."""
+        group = self.shape.heads // self.shape.kv_heads
+        together = max(1, 6 // group)  # tokens whose queries fill a tile
+        counts = np.diff(step.starts)
+        tiles = -(-counts // together)
+        row = np.repeat(np.arange(len(counts), dtype=np.int32), tiles)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
+        first = step.starts[row] + nth * together
+        tokens = np.minimum(together, step.starts[row + 1] - first)
+        splits = step.positions[first + tokens - 1] // SPLIT + 1
+        lowest = np.zeros_like(splits)
+        if self.shape.window:
+            lowest = np.maximum(0, step.positions[first] + 1 - self.shape.window) // SPLIT
+        each = splits - lowest
+        tile = np.repeat(np.arange(len(row)), each)
+        split = lowest[tile] + np.arange(len(tile)) - np.repeat(np.cumsum(each) - each, each)
+        return np.ascontiguousarray(np.stack((first[tile], tokens[tile], split, row[tile]), 1).astype(np.int32)[::-1])

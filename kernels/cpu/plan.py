@@ -1,0 +1,52 @@
+"""Plan: what a step is told, as places in two arrays of int64. Not what is done with it (step.py).
+
+One array says what the model is, where buffers lie and what this step is to do; another has a row for each layer.
+A place holds a count, or an address, or 0 for what a model does not have.
+"""
+
+# The model
+(
+    LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, WIDE, VOCABULARY,
+    WINDOW,  # tokens a query sees, itself included; 0: all
+    PASSES,  # bytes an activation is made of: 1 or 2
+    FACTORS,  # float64: epsilon of the norms, scale of the scores
+    BLOCK_BYTES,  # of one KV block in one layer
+    LAYER_BYTES,  # of all KV blocks of a layer
+    EMBEDDING, EMBEDDING_BITS, NORM, HEAD, HEAD_BITS,
+    CACHE,
+    # Buffers, a row for each token of the largest step
+    STREAM,  # float32 [tokens, hidden]: the residual stream
+    BYTES,  # [tokens]: a row of whole numbers, as rows.py makes them
+    WIDE_BYTES,  # the same behind the gates
+    QKV,  # float32 [tokens, heads + 2 kv_heads, dim]
+    QUERY,  # bfloat16 [kv_heads, tokens, heads / kv_heads, dim]
+    ATTENDED,  # float32 [splits, tokens, heads, dim]
+    STATES,  # float32 [splits, tokens, heads, 2]
+    GATED,  # float32 [tokens, wide]
+    LOGITS,  # float32 [samples, vocabulary up to a multiple of 32]
+    PICKING,  # room for a thread to sample in
+    SCRATCH, SCRATCH_BYTES,  # a thread's own, and how much
+    # The step
+    TOKENS, ROWS, SAMPLES, UNITS,
+    IDS,  # int32 [tokens]
+    OWNERS,  # int32 [tokens]: each token's row
+    POSITIONS,  # int32 [tokens]
+    STARTS,  # int32 [rows + 1]: each row's first token
+    TABLES, TABLE_WIDTH,  # int32 [rows, width]: block numbers
+    TURNS,  # float32 [tokens, dim]: cosines, then sines
+    UNIT,  # int32 [units, 4]: first token, tokens, split, row
+    SAMPLED,  # int32 [samples]: rows
+    SETTINGS,  # float64 [samples, 5]: temperature, top_k, top_p, min_p, uniform
+    BANNED, BAN_STARTS,  # int32 ids, and int32 [samples + 1]: where each sample's begin
+    RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
+) = range(47)
+PLACES = 47
+
+# A layer: float32 vectors, and packed matrices with the bits of their numbers
+(
+    ATTENTION_NORM, QKV_MATRIX, QKV_BITS, QKV_BIAS, QUERY_NORM, KEY_NORM, OUTPUT_MATRIX, OUTPUT_BITS, OUTPUT_BIAS,
+    MLP_NORM, GATE_UP_MATRIX, GATE_UP_BITS, DOWN_MATRIX, DOWN_BITS,
+) = range(14)
+LAYER_PLACES = 14
+
+NOTHING, BROKEN_HIDDEN, BROKEN_LOGITS = -1, -2, -3

@@ -1,0 +1,272 @@
+"""Step: one step of the decoder, for any mix of prefill and decode, as one call of compiled code. No Python inside.
+
+All threads run `take_step` and share out each phase by tickets; between two phases they meet. Only what a row's own
+numbers say goes into a row's result, in one order, so that nothing depends on who computes it or beside whom.
+"""
+import numpy as np
+from numba import njit
+
+from .attention import SPLIT, attend, merge
+from .lanes import fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store, total
+from .plan import (
+    ATTENDED, ATTENTION_NORM, BAN_STARTS, BANNED, BLOCK_BYTES, BROKEN_HIDDEN, BROKEN_LOGITS, BYTES, CACHE, DIM,
+    DOWN_BITS, DOWN_MATRIX, EMBEDDING, EMBEDDING_BITS, FACTORS, GATE_UP_BITS, GATE_UP_MATRIX, GATED, HEAD, HEAD_BITS,
+    HEADS, HIDDEN, IDS, KEY_NORM, KV_HEADS, LAYER_BYTES, LAYERS, LOGITS, MLP_NORM, NORM, NOTHING, OUTPUT_BIAS,
+    OUTPUT_BITS, OUTPUT_MATRIX, OWNERS, PASSES, PICKING, POSITIONS, QKV, QKV_BIAS, QKV_BITS, QKV_MATRIX, QUERY,
+    QUERY_NORM, RESULTS, ROWS, SAMPLED, SAMPLES, SCRATCH, SCRATCH_BYTES, SETTINGS, STARTS, STATES, STREAM, TABLE_WIDTH,
+    TABLES, TOKENS, TURNS, UNIT, UNITS, VOCABULARY, WIDE, WIDE_BYTES, WINDOW,
+)  # fmt: skip
+from .product import ADD, GATE, WRITE, product, read_row, row_bytes
+from .rows import norm, quantise_one, quantise_two, rotate, store_key, store_query, store_value
+from .sample import BROKEN, sample_row
+from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, meet, write_atomic
+from .tiles import PANEL
+
+SHARES = 8  # pieces a thread may take of a matrix: who is held up leaves more to the others
+PHASES = 10  # of a layer, at most
+_ZERO = np.float32(0.0)
+
+
+@njit(nogil=True, cache=True)
+def take(board: int, phase: int) -> int:
+    """The next piece of this phase that nobody has."""
+    return add_atomic(board + TICKETS + CELL * phase, np.int32(1))
+
+
+@njit(nogil=True, cache=True)
+def share_product(
+    board: int, threads: int, phase: int, matrix: int, bits: int, passes: int, outputs: int, width: int, x: int,
+    tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int,
+) -> None:
+    panels = (outputs + PANEL - 1) // PANEL
+    piece = max(1, panels // (threads * SHARES))
+    first = take(board, phase) * piece
+    while first < panels:
+        product(matrix, bits, passes, first, min(first + piece, panels), width, x, tokens, bias, mode, out, out_bytes,
+                scratch)
+        first = take(board, phase) * piece
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def quantise(x: int, n: int, passes: int, out: int) -> None:
+    groups = (n + 31) // 32
+    if passes == 1:
+        quantise_one(x, n, out, out + 32 * groups)
+    else:
+        quantise_two(x, n, out, out + 64 * groups)
+
+
+@njit(nogil=True, cache=True)
+def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
+    hidden = plan[HIDDEN]
+    token = take(board, phase)
+    while token < plan[TOKENS]:
+        id = peek_int(plan[IDS] + 4 * token)
+        read_row(plan[EMBEDDING], plan[EMBEDDING_BITS], hidden, id, plan[STREAM] + token * padded(hidden))
+        token = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def padded(n: int) -> int:
+    """Bytes of a row of n float32 that products write 32 at a time."""
+    return (n + PANEL - 1) // PANEL * PANEL * 4
+
+
+@njit(nogil=True, cache=True)
+def norm_rows(plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int) -> None:
+    hidden, passes = plan[HIDDEN], plan[PASSES]
+    token = take(board, phase)
+    while token < plan[TOKENS]:
+        norm(plan[STREAM] + token * padded(hidden), weight, scratch, hidden, epsilon)
+        quantise(scratch, hidden, passes, plan[BYTES] + token * row_bytes(hidden, passes))
+        token = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def turn_rows(
+    plan: np.ndarray, layer: np.ndarray, cache: int, board: int, threads: int, phase: int, epsilon: float, scale: float
+) -> None:
+    """Queries turned, scaled and laid out for attention; keys turned, and both keys and values stored."""
+    heads, kv_heads, dim, tokens = plan[HEADS], plan[KV_HEADS], plan[DIM], plan[TOKENS]
+    group = heads // kv_heads
+    width = padded((heads + 2 * kv_heads) * dim)
+    token = take(board, phase)
+    while token < tokens:
+        row, position = peek_int(plan[OWNERS] + 4 * token), peek_int(plan[POSITIONS] + 4 * token)
+        block = peek_int(plan[TABLES] + 4 * (row * plan[TABLE_WIDTH] + position // 16))
+        turns, slot = plan[TURNS] + 4 * dim * token, position % 16
+        x = plan[QKV] + token * width
+        for head in range(heads + kv_heads):
+            at = x + 4 * head * dim
+            own = layer[QUERY_NORM] if head < heads else layer[KEY_NORM]
+            if own != 0:
+                norm(at, own, at, dim, epsilon)
+            rotate(at, turns, dim, scale if head < heads else 1.0)
+            if head < heads:
+                place = ((head // group) * tokens + token) * group + head % group
+                store_query(at, plan[QUERY] + 2 * dim * place, dim)
+        for head in range(kv_heads):
+            to = cache + block * plan[BLOCK_BYTES] + head * 64 * dim
+            store_key(x + 4 * dim * (heads + head), to, slot, dim)
+            last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
+            store_value(x + 4 * dim * (heads + kv_heads + head), to + 32 * dim, slot, dim, last)
+        token = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: int, scratch: int) -> None:
+    heads, kv_heads, dim, tokens = plan[HEADS], plan[KV_HEADS], plan[DIM], plan[TOKENS]
+    group = heads // kv_heads
+    limits = scratch
+    results, states, room = scratch + 64, scratch + 64 + 24 * dim, scratch + 128 + 24 * dim
+    ticket = take(board, phase)
+    while ticket < plan[UNITS] * kv_heads:
+        unit, head = plan[UNIT] + 16 * (ticket // kv_heads), ticket % kv_heads
+        token, count, split, row = peek_int(unit), peek_int(unit + 4), peek_int(unit + 8), peek_int(unit + 12)
+        first = split * SPLIT
+        last = peek_int(plan[POSITIONS] + 4 * (token + count - 1))
+        end = min(last + 1, first + SPLIT)
+        if plan[WINDOW] > 0:
+            first = max(first, peek_int(plan[POSITIONS] + 4 * token) + 1 - plan[WINDOW])
+        table = plan[TABLES] + 4 * row * plan[TABLE_WIDTH]
+        base = cache + head * 64 * dim
+        done = 0  # of count * group queries, six at a time at most
+        while done < count * group:
+            rows = min(6, count * group - done)
+            for one in range(rows):
+                poke_int(limits + 4 * one, peek_int(plan[POSITIONS] + 4 * (token + (done + one) // group)))
+            queries = plan[QUERY] + 2 * dim * ((head * tokens + token) * group + done)
+            attend(rows, queries, 2 * dim, dim, limits, plan[WINDOW], table, base, plan[BLOCK_BYTES], first, end,
+                   results, states, room)
+            for one in range(rows):
+                owner, own = token + (done + one) // group, head * group + (done + one) % group
+                place = (split * tokens + owner) * heads + own
+                for i in range(0, 4 * dim, 64):
+                    store(plan[ATTENDED] + 4 * dim * place + i, load(results + 4 * dim * one + i))
+                poke_float(plan[STATES] + 8 * place, peek_float(states + 8 * one))
+                poke_float(plan[STATES] + 8 * place + 4, peek_float(states + 8 * one + 4))
+            done += rows
+        ticket = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: int) -> None:
+    heads, dim, tokens, passes = plan[HEADS], plan[DIM], plan[TOKENS], plan[PASSES]
+    token = take(board, phase)
+    while token < tokens:
+        position = peek_int(plan[POSITIONS] + 4 * token)
+        first = max(0, position + 1 - plan[WINDOW]) // SPLIT if plan[WINDOW] > 0 else 0
+        for head in range(heads):
+            place = token * heads + head
+            merge(plan[ATTENDED] + 4 * dim * place, 4 * dim * tokens * heads, plan[STATES] + 8 * place,
+                  8 * tokens * heads, first, position // SPLIT + 1, dim, scratch + 4 * dim * head)
+        quantise(scratch, heads * dim, passes, plan[BYTES] + token * row_bytes(heads * dim, passes))
+        token = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
+    wide, passes = plan[WIDE], plan[PASSES]
+    token = take(board, phase)
+    while token < plan[TOKENS]:
+        quantise(plan[GATED] + token * padded(wide), wide, passes, plan[WIDE_BYTES] + token * row_bytes(wide, passes))
+        token = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: float, scratch: int) -> None:
+    """Each row's last token: whether it is finite, and where the row samples, its norm as whole numbers."""
+    hidden, passes = plan[HIDDEN], plan[PASSES]
+    row = take(board, phase)
+    while row < plan[ROWS]:
+        x = plan[STREAM] + (peek_int(plan[STARTS] + 4 * (row + 1)) - 1) * padded(hidden)
+        check = splat(_ZERO)
+        for i in range(0, 4 * hidden, 64):
+            check = fma(load(x + i), splat(_ZERO), check)
+        poke_int(plan[RESULTS] + 4 * row, np.int32(NOTHING if total(check) == _ZERO else BROKEN_HIDDEN))
+        for sample in range(plan[SAMPLES]):
+            if peek_int(plan[SAMPLED] + 4 * sample) == row:
+                norm(x, plan[NORM], scratch, hidden, epsilon)
+                quantise(scratch, hidden, passes, plan[BYTES] + sample * row_bytes(hidden, passes))
+        row = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: int) -> None:
+    vocabulary = plan[VOCABULARY]
+    size = padded(vocabulary)
+    weights = plan[PICKING] + 2 * size * which
+    sample = take(board, phase)
+    while sample < plan[SAMPLES]:
+        row = peek_int(plan[SAMPLED] + 4 * sample)
+        first, end = peek_int(plan[BAN_STARTS] + 4 * sample), peek_int(plan[BAN_STARTS] + 4 * (sample + 1))
+        own = plan[SETTINGS] + 40 * sample
+        id = sample_row(
+            plan[LOGITS] + sample * size, vocabulary, plan[BANNED] + 4 * first, end - first, peek_double(own),
+            int(peek_double(own + 8)), peek_double(own + 16), peek_double(own + 24), peek_double(own + 32), weights,
+            weights + size,
+        )
+        poke_int(plan[RESULTS] + 4 * row, np.int32(BROKEN_LOGITS if id == BROKEN else id))
+        sample = take(board, phase)
+    meet(board, threads)
+
+
+@njit(nogil=True, cache=True)
+def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
+    """plan, layers: as plan.py says. Every thread of the team calls it with its own number `which`."""
+    hidden, wide, dim, passes, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[PASSES], plan[TOKENS]
+    query, qkv = plan[HEADS] * dim, (plan[HEADS] + 2 * plan[KV_HEADS]) * dim
+    epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
+    scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
+    stream, stream_row, bytes, wide_bytes = plan[STREAM], padded(hidden), plan[BYTES], plan[WIDE_BYTES]
+    embed(plan, board, threads, 0)
+    phase = 1
+    for index in range(plan[LAYERS]):
+        layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
+        norm_rows(plan, board, threads, phase, layer[ATTENTION_NORM], epsilon, scratch)
+        share_product(board, threads, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], passes, qkv, hidden, bytes, tokens,
+                      layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch)
+        turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
+        attend_rows(plan, cache, board, threads, phase + 3, scratch)
+        merge_rows(plan, board, threads, phase + 4, scratch)
+        share_product(board, threads, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], passes, hidden, query, bytes,
+                      tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch)
+        norm_rows(plan, board, threads, phase + 6, layer[MLP_NORM], epsilon, scratch)
+        share_product(board, threads, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], passes, 2 * wide, hidden,
+                      bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch)
+        quantise_gated(plan, board, threads, phase + 8)
+        share_product(board, threads, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], passes, hidden, wide, wide_bytes,
+                      tokens, 0, ADD, stream, stream_row, scratch)
+        phase += PHASES
+    last_rows(plan, board, threads, phase, epsilon, scratch)
+    share_product(board, threads, phase + 1, plan[HEAD], plan[HEAD_BITS], passes, plan[VOCABULARY], hidden, bytes,
+                  plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
+    sample_rows(plan, board, threads, phase + 2, which)
+
+
+@njit(nogil=True, cache=True)
+def follow(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
+    """A thread of the team: takes part in every step that is ordered, until the end."""
+    order = 0
+    while True:
+        order = await_change(board, ORDER, order)
+        if order == END:
+            return
+        take_step(plan, layers, board, threads, which)
+
+
+@njit(nogil=True, cache=True)
+def lead(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, order: int) -> None:
+    """Orders a step, numbered `order`, and takes part in it. Returns when it is done."""
+    for phase in range(plan[LAYERS] * PHASES + 4):
+        write_atomic(board + TICKETS + CELL * phase, np.int32(0))
+    announce(board, ORDER, order)
+    take_step(plan, layers, board, threads, 0)

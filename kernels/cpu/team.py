@@ -1,0 +1,136 @@
+"""Team: the threads that take a step together, and how they meet. It knows no step.
+
+All of them run compiled code without the interpreter's lock. Where one has to wait it spins for a moment, since the
+others are mostly microseconds away, and then sleeps in the kernel until it is woken: on a machine that is busy with
+something else it gives its core away instead of burning it.
+
+The board is a few int32, each on a cache line of its own, that all of them see:
+  ORDER     counts the steps asked for; a negative one ends the team
+  ARRIVED   who stands at the barrier        PHASE     counts the barriers passed
+  SLEEPING  who may need to be woken         TICKETS   from here on, a counter for each piece of work that is shared out
+"""
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+
+from .lanes import ADDRESS, I32, I64, const, operation, pointer
+
+CELL = 64  # bytes from one counter to the next: no two share a cache line
+ORDER, ARRIVED, PHASE, SLEEPING, TICKETS = (cell * CELL for cell in range(5))
+SPINS = 4000  # some 40 us
+END = -1
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
+_WAIT, _WAKE = 128, 129  # of a futex that no other process sees
+
+
+@operation(types.int32, ADDRESS, types.int32)
+def add_atomic(b, address, x):
+    """Adds, and returns what was there before."""
+    return b.atomic_rmw("add", pointer(b, address, I32), x, "seq_cst")
+
+
+@operation(types.int32, ADDRESS)
+def read_atomic(b, address):
+    return b.load_atomic(pointer(b, address, I32), "seq_cst", 4)
+
+
+@operation(types.none, ADDRESS, types.int32)
+def write_atomic(b, address, x):
+    b.store_atomic(x, pointer(b, address, I32), "seq_cst", 4)
+
+
+@operation(types.none)
+def pause(b):
+    """Tells the processor that this loop waits."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        nothing = ir.FunctionType(ir.VoidType(), [])
+        b.call(cgutils.get_or_insert_function(b.module, nothing, "llvm.x86.sse2.pause"), [])
+
+
+@operation(types.none, ADDRESS, types.int32)
+def sleep_while(b, address, x):
+    """Sleeps until woken, or not at all where `x` stands there no longer. May return early."""
+    _futex(b, address, _WAIT, x)
+
+
+@operation(types.none, ADDRESS)
+def wake_all(b, address):
+    """Wakes whoever sleeps at this address."""
+    _futex(b, address, _WAKE, const(I32, (1 << 31) - 1))
+
+
+def _futex(b: ir.IRBuilder, address: Any, what: int, value: Any) -> None:
+    if _FUTEX is None:  # no such call here: give the core to whoever wants it, and look again
+        b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
+        return
+    kind = ir.FunctionType(I64, [I64], var_arg=True)
+    function = cgutils.get_or_insert_function(b.module, kind, "syscall")
+    b.call(function, [const(I64, _FUTEX), address, const(I64, what), b.sext(value, I64), *(const(I64, 0),) * 3])
+
+
+@njit(nogil=True, cache=True)
+def await_change(board: int, cell: int, old: int) -> int:
+    """Waits until the cell holds something else, and returns it."""
+    for _ in range(SPINS):
+        found = read_atomic(board + cell)
+        if found != old:
+            return found
+        pause()
+    add_atomic(board + SLEEPING, np.int32(1))
+    found = read_atomic(board + cell)
+    while found == old:
+        sleep_while(board + cell, np.int32(old))
+        found = read_atomic(board + cell)
+    add_atomic(board + SLEEPING, np.int32(-1))
+    return found
+
+
+@njit(nogil=True, cache=True)
+def announce(board: int, cell: int, value: int) -> None:
+    write_atomic(board + cell, np.int32(value))
+    if read_atomic(board + SLEEPING) > 0:
+        wake_all(board + cell)
+
+
+@njit(nogil=True, cache=True)
+def meet(board: int, threads: int) -> None:
+    """Returns when all threads of the team have come here; what they wrote before is seen by all after."""
+    if threads == 1:
+        return
+    phase = read_atomic(board + PHASE)
+    if add_atomic(board + ARRIVED, np.int32(1)) == threads - 1:
+        write_atomic(board + ARRIVED, np.int32(0))
+        announce(board, PHASE, phase + 1)
+    else:
+        await_change(board, PHASE, phase)
+
+
+class Team:
+    """`threads` of them, the caller included, which takes part in every step itself."""
+
+    def __init__(self, threads: int, tickets: int, follow: Callable[[int, int, int], None]) -> None:
+        """`follow(board, threads, which)` obeys every ORDER until END; compiled, so that it holds no lock."""
+        cells = TICKETS + CELL * tickets
+        self._memory = np.zeros(cells // 4 + CELL // 4, np.int32)
+        self.board = -(-self._memory.ctypes.data // CELL) * CELL
+        self.threads = threads
+        self._workers = [
+            threading.Thread(target=follow, args=(self.board, threads, which), name=f"hamdam-step-{which}", daemon=True)
+            for which in range(1, threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def close(self) -> None:
+        """Ends the threads. Idempotent."""
+        announce(self.board, ORDER, END)
+        for worker in self._workers:
+            worker.join()
+        self._workers = []
