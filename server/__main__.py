@@ -16,9 +16,9 @@ from .errors import ApiError
 from .operations.bench.arguments import add_bench
 from .operations.bench.command import run_bench
 from .operations.bench.reports import ReportError
-from .operations.models import ProgressLine, engine_for
+from .operations.models import engine_for, fetch
 from .operations.people_commands import run_key, run_user
-from .operations.pull import PullError, pull
+from .operations.sources import PullError
 from .serving import ServeError, serve
 from .settings import OPTIONS, Settings, SettingsError, read_settings
 from .storage.errors import StorageError
@@ -61,7 +61,7 @@ def _run(asked: argparse.Namespace, settings: Settings) -> int:
         case "serve":
             serve(settings, engine_for)
         case "pull":
-            print(pull(asked.source, DataFolder(settings.data).models, ProgressLine()))
+            print(fetch(asked.source, DataFolder(settings.data).models))
         case "user":
             run_user(asked, settings.data)
         case "key":

@@ -5,6 +5,7 @@ The pages are for people and are not here; the WebSocket is chat/asyncapi.py's.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -84,10 +85,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 
 def openapi_routes(house: House) -> list[BaseRoute]:
-    document = openapi_document(house.cookie.name)
+    document = cache(openapi_document)
 
     async def describe(_: Request) -> JSONResponse:
-        return JSONResponse(document)
+        return JSONResponse(document(house.cookie.name))
 
     return [Route("/openapi.json", describe, methods=["GET"])]
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import platformdirs
 
-from hamdam.server.operations.pull import DEFAULT_MODEL, pull
+from hamdam.server.operations.pull import pull
+from hamdam.server.operations.sources import DEFAULT_MODEL
 
 
 def default_model_path() -> Path:

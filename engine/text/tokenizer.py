@@ -143,7 +143,9 @@ def _copy_with_names(
     copy.add_tokens([_added(one.content, one, special=one.special or token in names) for token, one in added])
     copy.add_tokens([tokenizers.AddedToken(filler, normalized=False)])
     # New ids go on from the number of pieces. In a vocabulary with holes those are old ones, to be stepped over.
-    holes = range(size - 1 - copy.token_to_id(filler))
+    reached = copy.token_to_id(filler)
+    assert reached is not None
+    holes = range(size - 1 - reached)
     copy.add_tokens([tokenizers.AddedToken(f"{filler}{hole}", normalized=False) for hole in holes])
     copy.add_tokens([tokenizers.AddedToken(answer, normalized=False)])
     one_of = dict(added)

@@ -1,4 +1,6 @@
 """The routes of the chat: the socket, and conversations over HTTP. Which paths there are; not what they do."""
+from functools import cache
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -12,10 +14,10 @@ from .gateway import Gateway
 def chat_routes(house: House) -> list[BaseRoute]:
     gateway = Gateway(house.turns, house.owners, house.authenticator, house.settings.limits, house.boot_id)
     conversations = Conversations(house.turns, house.authenticator)
-    document = asyncapi_document()
+    document = cache(asyncapi_document)
 
     async def describe(_: Request) -> JSONResponse:
-        return JSONResponse(document)
+        return JSONResponse(document())
 
     return [
         WebSocketRoute("/ws", gateway.__call__, name="gateway"),

@@ -7,7 +7,7 @@ from hamdam.engine import Engine, EngineConfig, open_engine
 
 from ..settings import Settings
 from ..storage.folder import DataFolder
-from .pull import DEFAULT_MODEL, find_model, pull
+from .sources import DEFAULT_MODEL, already_here, find_model
 
 SHOWN_EVERY_S = 0.2
 
@@ -38,8 +38,18 @@ def model_path(settings: Settings) -> Path:
     """Raises PullError. The default model is fetched at its first use; any other only by `hamdam pull`, on purpose."""
     models = DataFolder(settings.data).models
     if settings.model is None or settings.model == DEFAULT_MODEL.source:
-        return pull(DEFAULT_MODEL.source, models, ProgressLine())
+        return fetch(DEFAULT_MODEL.source, models)
     return find_model(settings.model, models)
+
+
+def fetch(source: str, models_dir: Path) -> Path:
+    """Raises PullError. Shows how far it is, and asks nobody where the model is here already."""
+    here = already_here(source, models_dir)
+    if here is not None:
+        return here
+    from .pull import pull  # the hub's client, archives, locks: nothing that a start with its model at hand waits for
+
+    return pull(source, models_dir, ProgressLine())
 
 
 def engine_for(settings: Settings) -> Engine:

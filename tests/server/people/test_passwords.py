@@ -43,6 +43,7 @@ def test_an_unknown_name_costs_one_hash_too_and_is_never_right() -> None:
         assert not await passwords.verify("nobody's password", None)
         assert len(hasher.verified) == 3
         assert len({one.rsplit("$", 2)[0] for one in hasher.verified}) == 1, "the dummy costs another amount of work"
+        assert len({len(one) for one in hasher.verified}) == 1, "so does a shorter salt or hash"
 
     asyncio.run(scene())
 

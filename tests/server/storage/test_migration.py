@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from hamdam.server.storage import database as storage
+from hamdam.server.storage import migration
 from hamdam.server.storage.database import Database
 from hamdam.server.storage.errors import DatabaseNewer, DatabaseOlder, StorageError
 from hamdam.server.storage.tables import Table
+from hamdam.server.storage.version import known_versions
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def open_and_close(path: Path) -> None:
@@ -120,3 +125,19 @@ def test_a_folder_on_the_network_is_refused_loudly(tmp_path: Path, monkeypatch: 
     with pytest.raises(StorageError, match=r"network file system \(nfs4\)"):
         open_and_close(tmp_path / "hamdam.db")
     assert not (tmp_path / "hamdam.db").exists()
+
+
+def test_a_step_is_known_by_the_name_of_its_file() -> None:
+    """Which is read at every start, so that Alembic is asked only where there is a step to take."""
+    script = ScriptDirectory(str(ROOT / "migrations"))
+    steps = [step.revision for step in script.walk_revisions()]
+    assert known_versions() == sorted(steps)
+    assert known_versions()[-1] == script.get_current_head()
+
+
+def test_tables_that_are_up_to_date_are_opened_without_alembic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hamdam.db"
+    open_and_close(path)
+    monkeypatch.setattr(migration, "take_steps", None)
+    open_and_close(path)
+    attach_and_close(path)
