@@ -1,7 +1,8 @@
 """Attention over KV blocks where they lie: one unit is a few queries that share a KV head, over one split of the keys.
 
-A block of 16 tokens holds, for each KV head, its keys [dim / 2][16][2] and then its values [8][dim][2], bfloat16: 16
-scores at once need no sum across a register, and both feed the same dot product of pairs.
+The cache is [layer][KV head][block], and a block of 16 tokens its keys [dim / 2][16][2] and then its values [8][dim][2],
+bfloat16: 16 scores at once need no sum across a register, both feed the same dot product of pairs, and blocks that were
+allocated one after another are read as one stream.
 
 Keys are taken 64 at a time, counted from position 0, and in splits of 256: what one query computes, and in what order,
 depends on its own position alone. So it gives the same bits in a prefill, in a decode, and beside whomever.
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 
 from .lanes import (
     ADDRESS, FLOATS, I64, WIDTH, add, bf16_bits, const, div, dot_bf16, exp, fma, larger, largest, lane_numbers, load,
-    load_ints, mul, peek_float, peek_int, peek_long, poke_float, repeat_ints, splat, store, store_shorts, sub, total,
+    load_ints, mul, peek_float, peek_int, peek_long, poke_float, poke_long, prefetch, repeat_ints, splat, store, store_shorts, sub, total,
     where_less,
 )  # fmt: skip
 
@@ -29,17 +30,24 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 def _score_tile(rows: int) -> Any:
-    """scores(queries, row bytes, pairs, 4 blocks' keys, out): out[row, 0:64] = query . key, float32."""
+    """scores(queries, row bytes, pairs, keys, out): out[row, 0:64] = query . key, float32.
+
+    keys: 8 addresses, of the keys of 4 blocks and of 4 that come next, which are asked for on the way: blocks are spread
+    over memory, and the processor cannot foresee them.
+    """
 
     def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        queries, row_bytes, pairs, *keys, out = values
+        queries, row_bytes, pairs, keys, out = values
+        addresses = [b.load(b.inttoptr(b.add(keys, const(I64, 8 * n)), I64.as_pointer())) for n in range(2 * PAGES)]
         totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(PAGES)] for _ in range(rows)]
         for row in totals:
             for cell in row:
                 b.store(const(FLOATS, 0.0), cell)
         with cgutils.for_range(b, pairs) as loop:
             step = b.mul(loop.index, const(I64, 4 * WIDTH))
-            here = [load_ints.emit(b, b.add(key, step)) for key in keys]
+            here = [load_ints.emit(b, b.add(key, step)) for key in addresses[:PAGES]]
+            for key in addresses[PAGES:]:
+                prefetch.emit(b, b.add(key, step))
             for number, row in enumerate(totals):
                 at = b.add(b.add(queries, b.mul(row_bytes, const(I64, number))), b.mul(loop.index, const(I64, 4)))
                 pair = repeat_ints.emit(b, at)
@@ -48,35 +56,38 @@ def _score_tile(rows: int) -> Any:
         _store_all(b, totals, out, const(I64, 4 * CHUNK))
         return context.get_dummy_value()
 
-    def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-        return types.none(*(ADDRESS,) * 8), build
+    def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+        return types.none(*(ADDRESS,) * 5), build
 
     tile.__name__ = tile.__qualname__ = f"scores_{rows}"
     return intrinsic(tile)
 
 
 def _value_tile(rows: int, wide: int) -> Any:
-    """values(weights, pairs, values, stride, out, out bytes): out[row, 0:16 wide] += weights . values of one block.
+    """values(weights, pairs, values, next, stride, out): out[row, 0:16 wide] += weights . values of one block.
 
-    weights: bfloat16, 128 bytes a row. stride: from one pair of tokens to the next.
+    weights: bfloat16, 128 bytes a row. stride: from one pair of tokens to the next, which is also that of out's rows.
+    next: the values of the block that comes next, asked for on the way.
     """
 
     def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        weights, pairs, source, stride, out, out_bytes = values
+        weights, pairs, source, following, stride, out = values
         totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(wide)] for _ in range(rows)]
         for number, row in enumerate(totals):
             for part, cell in enumerate(row):
-                at = b.add(b.add(out, b.mul(out_bytes, const(I64, number))), const(I64, 64 * part))
+                at = b.add(b.add(out, b.mul(stride, const(I64, number))), const(I64, 64 * part))
                 b.store(b.load(b.inttoptr(at, FLOATS.as_pointer()), align=4), cell)
         with cgutils.for_range(b, pairs) as loop:
-            base = b.add(source, b.mul(loop.index, stride))
-            here = [load_ints.emit(b, b.add(base, const(I64, 64 * part))) for part in range(wide)]
+            step = b.mul(loop.index, stride)
+            here = [load_ints.emit(b, b.add(b.add(source, step), const(I64, 64 * part))) for part in range(wide)]
+            for part in range(wide):
+                prefetch.emit(b, b.add(b.add(following, step), const(I64, 64 * part)))
             for number, row in enumerate(totals):
                 at = b.add(b.add(weights, const(I64, 2 * CHUNK * number)), b.mul(loop.index, const(I64, 4)))
                 pair = repeat_ints.emit(b, at)
                 for value, cell in zip(here, row, strict=True):
                     b.store(dot_bf16.emit(b, b.load(cell), value, pair), cell)
-        _store_all(b, totals, out, out_bytes)
+        _store_all(b, totals, out, stride)
         return context.get_dummy_value()
 
     def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
@@ -99,96 +110,107 @@ _narrow_1, _narrow_2, _narrow_3, _narrow_4, _narrow_5, _narrow_6 = (_value_tile(
 
 
 @njit(nogil=True, cache=True)
-def _scores(rows: int, q: int, row_bytes: int, pairs: int, a: int, b: int, c: int, d: int, out: int) -> None:
+def _scores(rows: int, q: int, row_bytes: int, pairs: int, keys: int, out: int) -> None:
     if rows == 1:
-        _scores_1(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_1(q, row_bytes, pairs, keys, out)
     elif rows == 2:
-        _scores_2(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_2(q, row_bytes, pairs, keys, out)
     elif rows == 3:
-        _scores_3(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_3(q, row_bytes, pairs, keys, out)
     elif rows == 4:
-        _scores_4(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_4(q, row_bytes, pairs, keys, out)
     elif rows == 5:
-        _scores_5(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_5(q, row_bytes, pairs, keys, out)
     else:
-        _scores_6(q, row_bytes, pairs, a, b, c, d, out)
+        _scores_6(q, row_bytes, pairs, keys, out)
 
 
 @njit(nogil=True, cache=True)
-def _values(rows: int, weights: int, pairs: int, source: int, dim: int, out: int) -> None:
+def _values(rows: int, weights: int, pairs: int, source: int, following: int, dim: int, out: int) -> None:
     """All of one block's dimensions: 64 at a time, and 16 at a time what is left."""
     part = 0
     while part < dim:
-        at, to = source + 4 * part, out + 4 * part
+        at, then, to = source + 4 * part, following + 4 * part, out + 4 * part
         if dim - part >= 4 * WIDTH:
             if rows == 1:
-                _values_1(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_1(weights, pairs, at, then, 4 * dim, to)
             elif rows == 2:
-                _values_2(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_2(weights, pairs, at, then, 4 * dim, to)
             elif rows == 3:
-                _values_3(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_3(weights, pairs, at, then, 4 * dim, to)
             elif rows == 4:
-                _values_4(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_4(weights, pairs, at, then, 4 * dim, to)
             elif rows == 5:
-                _values_5(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_5(weights, pairs, at, then, 4 * dim, to)
             else:
-                _values_6(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _values_6(weights, pairs, at, then, 4 * dim, to)
             part += 4 * WIDTH
         else:
             if rows == 1:
-                _narrow_1(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_1(weights, pairs, at, then, 4 * dim, to)
             elif rows == 2:
-                _narrow_2(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_2(weights, pairs, at, then, 4 * dim, to)
             elif rows == 3:
-                _narrow_3(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_3(weights, pairs, at, then, 4 * dim, to)
             elif rows == 4:
-                _narrow_4(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_4(weights, pairs, at, then, 4 * dim, to)
             elif rows == 5:
-                _narrow_5(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_5(weights, pairs, at, then, 4 * dim, to)
             else:
-                _narrow_6(weights, pairs, at, 4 * dim, to, 4 * dim)
+                _narrow_6(weights, pairs, at, then, 4 * dim, to)
             part += WIDTH
 
 
-SCRATCH = ROWS * CHUNK * 4 + ROWS * CHUNK * 2  # bytes: scores, and their weights as bfloat16
+SCRATCH = ROWS * CHUNK * 4 + ROWS * CHUNK * 2 + 16 * PAGES  # bytes: scores, their weights as bfloat16, addresses
 
 
 @njit(nogil=True, cache=True)
 def attend(
     rows: int, queries: int, row_bytes: int, dim: int, limits: int, window: int, table: int, blocks: int,
-    block_bytes: int, first: int, end: int, out: int, state: int, scratch: int,
+    block_bytes: int, first: int, end: int, following: int, out: int, state: int, scratch: int,
 ) -> None:
     """A few queries over keys `first` up to `end`, of one KV head.
 
     queries: bfloat16 and scaled, `row_bytes` apart. limits: int32, each query's own position. table: the sequence's
-    int32 block numbers; `blocks`: where the head's part of block 0 lies. out [rows, dim] float32 gets the sums, not yet
-    divided; state [rows, 2] the largest score and the sum of the weights.
+    int32 block numbers; `blocks`: where the head's part of block 0 lies, and `following` where that of the head to come
+    lies, or 0. out [rows, dim] float32 gets the sums, not yet divided; state [rows, 2] the largest score and the sum of
+    the weights.
     """
     weights = scratch + ROWS * CHUNK * 4
+    keys = weights + ROWS * CHUNK * 2
     for row in range(rows):
         poke_float(state + 8 * row, MINUS)
         poke_float(state + 8 * row + 4, _ZERO)
         for part in range(0, 4 * dim, 4 * WIDTH):
             store(out + row * 4 * dim + part, splat(_ZERO))
-    for base in range(first // CHUNK * CHUNK, end, CHUNK):
+    last = (end - 1) // WIDTH
+    start = first // CHUNK * CHUNK
+    for base in range(start, end, CHUNK):
         # Behind the last key the first block stands in: its scores are masked, its values not read.
-        number = base // WIDTH
-        last = (end - 1) // WIDTH
-        a = blocks + peek_int(table + 4 * number) * block_bytes
-        b = blocks + peek_int(table + 4 * (number + 1)) * block_bytes if number + 1 <= last else a
-        c = blocks + peek_int(table + 4 * (number + 2)) * block_bytes if number + 2 <= last else a
-        d = blocks + peek_int(table + 4 * (number + 3)) * block_bytes if number + 3 <= last else a
-        _scores(rows, queries, row_bytes, dim // 2, a, b, c, d, scratch)
+        _point(keys, table, base // WIDTH, last, blocks, block_bytes)
+        if base + CHUNK < end:
+            _point(keys + 8 * PAGES, table, base // WIDTH + PAGES, last, blocks, block_bytes)
+        else:
+            _point(keys + 8 * PAGES, table, start // WIDTH, last, following if following != 0 else blocks, block_bytes)
+        _scores(rows, queries, row_bytes, dim // 2, keys, scratch)
         for row in range(rows):
             limit = peek_int(limits + 4 * row)
             _weigh(scratch + row * 4 * CHUNK, weights + row * 2 * CHUNK, state + 8 * row, out + row * 4 * dim, dim,
                    limit + 1 - base, limit + 1 - window - base if window > 0 else 0)
-        keys = min(end - base, CHUNK)
+        count = min(end - base, CHUNK)
         values = 2 * WIDTH * dim  # bytes of a block's keys, behind which its values lie
-        for page in range((keys + WIDTH - 1) // WIDTH):
-            block = a if page == 0 else b if page == 1 else c if page == 2 else d
-            pairs = (min(keys - page * WIDTH, WIDTH) + 1) // 2
-            _values(rows, weights + page * 2 * WIDTH, pairs, block + values, dim, out)
+        for page in range((count + WIDTH - 1) // WIDTH):
+            pairs = (min(count - page * WIDTH, WIDTH) + 1) // 2
+            block, then = peek_long(keys + 8 * page), peek_long(keys + 8 * (PAGES + page))
+            _values(rows, weights + page * 2 * WIDTH, pairs, block + values, then + values, dim, out)
+
+
+@njit(nogil=True, cache=True)
+def _point(keys: int, table: int, number: int, last: int, blocks: int, block_bytes: int) -> None:
+    """The addresses of one head's part of 4 blocks from `number` on."""
+    for page in range(PAGES):
+        at = blocks + peek_int(table + 4 * (number + page if number + page <= last else number)) * block_bytes
+        poke_long(keys + 8 * page, at)
 
 
 @njit(nogil=True, cache=True)

@@ -20,8 +20,9 @@ from .team import Team
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
 BLOCK = 16  # tokens of a KV block: the width of a register
-KV_LAYOUT = "cpu: layer, block, head, key | value; bfloat16 in pairs"
+KV_LAYOUT = "cpu: layer, head, block, key | value; bfloat16 in pairs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +89,15 @@ class Decoder:
         self, shape: Shape, weights: Weights, *, blocks: int, max_tokens: int, threads: int, passes: int = 1
     ) -> None:
         self.shape, self._weights, self._passes, self._threads = shape, weights, passes, threads
-        self._block_bytes = 4 * BLOCK * shape.kv_heads * shape.dim
-        self.cache = np.empty((shape.layers, blocks, self._block_bytes), np.uint8)
+        block_bytes = 4 * BLOCK * shape.dim
+        size = shape.layers * shape.kv_heads * blocks * block_bytes
+        self.cache = _untouched(size).reshape(shape.layers, shape.kv_heads, blocks, block_bytes)
         self._plan = np.zeros(p.PLACES, np.int64)
         self._layers = np.zeros((shape.layers, p.LAYER_PLACES), np.int64)
         self._kept: dict[int, NDArray[np.generic]] = {}  # what the plan's addresses point to
         self._describe()
+        self.clocks = np.zeros(len(p.PHASES), np.int64)  # cycles spent so far, by kind of phase
+        self._point(p.CLOCKS, self.clocks)
         self._room(max_tokens, 1, 1)
         self._order = 0
         plan, layers = self._plan, self._layers
@@ -121,7 +125,7 @@ class Decoder:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies block a onto block b in all layers, for each (a, b) in order."""
         for source, target in pairs:
-            self.cache[:, target] = self.cache[:, source]
+            self.cache[:, :, target] = self.cache[:, :, source]
 
     def close(self) -> None:
         """Ends the threads. Idempotent."""
@@ -134,7 +138,7 @@ class Decoder:
             shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.wide, shape.vocabulary,
             shape.window, self._passes,
         )
-        plan[[p.BLOCK_BYTES, p.LAYER_BYTES]] = self._block_bytes, self._block_bytes * self.cache.shape[1]
+        plan[[p.LAYER_BYTES, p.HEAD_BYTES, p.BLOCK_BYTES]] = self.cache.strides[:3]
         plan[p.CACHE] = self.cache.ctypes.data
         self._point(p.FACTORS, np.array([shape.epsilon, shape.dim**-0.5]))
         for place, matrix in ((p.EMBEDDING, weights.embedding), (p.HEAD, weights.head)):
@@ -201,3 +205,10 @@ class Decoder:
         tile = np.repeat(np.arange(len(row)), each)
         split = lowest[tile] + np.arange(len(tile)) - np.repeat(np.cumsum(each) - each, each)
         return np.ascontiguousarray(np.stack((first[tile], tokens[tile], split, row[tile]), 1).astype(np.int32)[::-1])
+
+
+def _untouched(size: int) -> NDArray[np.uint8]:
+    """Bytes that take no memory before they are written, from the beginning of a page on."""
+    room = np.empty(size + PAGE, np.uint8)
+    start = -room.ctypes.data % PAGE
+    return room[start : start + size]

@@ -150,9 +150,10 @@ def store_shorts(b, address, x):
 
 @operation(types.none, ADDRESS)
 def prefetch(b, address):
+    """Asks for 64 bytes, into the second level of cache: there more requests can be under way at once."""
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-    b.call(function, [pointer(b, address, I8), *(const(I32, n) for n in (0, 3, 1))])
+    b.call(function, [pointer(b, address, I8), *(const(I32, n) for n in (0, 2, 1))])
 
 
 def _peek(result: Any, kind: ir.Type, name: str) -> Any:
@@ -174,6 +175,7 @@ def _poke(argument: Any, kind: ir.Type, name: str) -> Any:
 peek_int, poke_int = _peek(types.int32, I32, "peek_int"), _poke(types.int32, I32, "poke_int")
 peek_float, poke_float = _peek(types.float32, F32, "peek_float"), _poke(types.float32, F32, "poke_float")
 peek_long = _peek(types.int64, I64, "peek_long")
+poke_long = _poke(types.int64, I64, "poke_long")
 peek_double = _peek(types.float64, ir.DoubleType(), "peek_double")
 poke_short = _poke(types.int32, I16, "poke_short")
 
@@ -190,12 +192,23 @@ def peek_byte(b, address):
     return b.zext(b.load(pointer(b, address, I8), align=1), I32)
 
 
-@operation(types.int32, types.float32)
-def bf16_of(b, x):
-    """One float32 rounded to bfloat16, in the low half."""
-    bits = b.bitcast(x, I32)
-    odd = b.and_(b.lshr(bits, const(I32, 16)), const(I32, 1))
-    return b.lshr(b.add(bits, b.add(odd, const(I32, 0x7FFF))), const(I32, 16))
+@operation(types.int32, ADDRESS)
+def peek_short(b, address):
+    """Two bytes without a sign."""
+    return b.zext(b.load(pointer(b, address, I16), align=2), I32)
+
+
+@operation(types.none, ADDRESS, types.int64)
+def add_long(b, address, x):
+    """Adds to the int64 there."""
+    at = pointer(b, address, I64)
+    b.store(b.add(b.load(at), x), at)
+
+
+@operation(types.int64)
+def clock(b):
+    """The processor's cycle counter; it runs at a constant rate."""
+    return call(b, "llvm.readcyclecounter", I64)
 
 
 # Lanes from scalars

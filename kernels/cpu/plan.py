@@ -10,8 +10,9 @@ A place holds a count, or an address, or 0 for what a model does not have.
     WINDOW,  # tokens a query sees, itself included; 0: all
     PASSES,  # bytes an activation is made of: 1 or 2
     FACTORS,  # float64: epsilon of the norms, scale of the scores
-    BLOCK_BYTES,  # of one KV block in one layer
-    LAYER_BYTES,  # of all KV blocks of a layer
+    BLOCK_BYTES,  # of one KV block in one head of one layer
+    HEAD_BYTES,  # of all blocks of a KV head in one layer
+    LAYER_BYTES,  # of all KV heads of a layer
     EMBEDDING, EMBEDDING_BITS, NORM, HEAD, HEAD_BITS,
     CACHE,
     # Buffers, a row for each token of the largest step
@@ -39,8 +40,14 @@ A place holds a count, or an address, or 0 for what a model does not have.
     SETTINGS,  # float64 [samples, 5]: temperature, top_k, top_p, min_p, uniform
     BANNED, BAN_STARTS,  # int32 ids, and int32 [samples + 1]: where each sample's begin
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
-) = range(47)
-PLACES = 47
+    CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
+) = range(49)
+PLACES = 49
+
+PHASES = (
+    "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",
+    "quantise", "down", "last norm", "head", "sample",
+)  # fmt: skip
 
 # A layer: float32 vectors, and packed matrices with the bits of their numbers
 (

@@ -7,9 +7,9 @@ import numpy as np
 from numba import njit
 
 from .lanes import (
-    WIDTH, absolute, add, add_ints, bf16_of, div, exp, fma, largest, larger, load, mul, peek_float, poke_float,
-    poke_int, poke_short, rounded, shift_left, shift_right, splat, splat_ints, store, store_bytes, sub, sub_ints,
-    to_ints, total, total_ints,
+    WIDTH, absolute, add, add_ints, bf16_bits, div, exp, fma, largest, larger, load, mul, peek_float, peek_int,
+    peek_short, poke_float, poke_int, poke_short, rounded, shift_left, shift_right, splat, splat_ints, store,
+    store_bytes, store_shorts, sub, sub_ints, to_ints, total, total_ints,
 )  # fmt: skip
 from .tiles import GROUP
 
@@ -97,6 +97,14 @@ def gate(gates: int, ups: int, out: int) -> None:
 def rotate(x: int, turns: int, dim: int, factor: float) -> None:
     """Turns one head in place by `turns` (dim / 2 cosines, then as many sines), and multiplies it."""
     half = dim // 2
+    if half % WIDTH == 0:
+        size = splat(np.float32(factor))
+        for i in range(0, 4 * half, 4 * WIDTH):
+            cosine, sine = mul(load(turns + i), size), mul(load(turns + 4 * half + i), size)
+            a, b = load(x + i), load(x + 4 * half + i)
+            store(x + i, sub(mul(a, cosine), mul(b, sine)))
+            store(x + 4 * half + i, add(mul(b, cosine), mul(a, sine)))
+        return
     for i in range(half):
         cosine, sine = peek_float(turns + 4 * i), peek_float(turns + 4 * (half + i))
         a, b = peek_float(x + 4 * i), peek_float(x + 4 * (half + i))
@@ -105,24 +113,27 @@ def rotate(x: int, turns: int, dim: int, factor: float) -> None:
 
 
 @njit(nogil=True, cache=True)
-def store_query(x: int, out: int, dim: int) -> None:
-    for i in range(dim):
-        poke_short(out + 2 * i, bf16_of(peek_float(x + 4 * i)))
+def narrow(x: int, out: int, dim: int) -> None:
+    """float32 to bfloat16; out may be x."""
+    for i in range(0, dim, WIDTH):
+        store_shorts(out + 2 * i, bf16_bits(load(x + 4 * i)))
 
 
 @njit(nogil=True, cache=True)
 def store_key(x: int, block: int, slot: int, dim: int) -> None:
-    """Keys of a block: [dim / 2][16 tokens][2], so that a pair of dimensions of 16 tokens is one register."""
-    for i in range(dim):
-        poke_short(block + ((i // 2) * WIDTH + slot) * 4 + (i % 2) * 2, bf16_of(peek_float(x + 4 * i)))
+    """A key in bfloat16 to its block: [dim / 2][16 tokens][2], a pair of dimensions of 16 tokens being one register."""
+    for pair in range(dim // 2):
+        poke_int(block + (pair * WIDTH + slot) * 4, peek_int(x + 4 * pair))
 
 
 @njit(nogil=True, cache=True)
 def store_value(x: int, block: int, slot: int, dim: int, last: bool) -> None:
-    """Values of a block: [8 pairs of tokens][dim][2]. The `last` of a row clears the slot that it shares a pair with:
-    whatever lies there would be multiplied by 0, which does not help against not-a-number."""
-    for i in range(dim):
-        to = block + ((slot // 2) * dim + i) * 4 + (slot % 2) * 2
-        poke_short(to, bf16_of(peek_float(x + 4 * i)))
-        if last and slot % 2 == 0:
-            poke_short(to + 2, np.int32(0))
+    """A value in bfloat16 to its block: [8 pairs of tokens][dim][2]. The `last` of a row clears the slot that it shares a
+    pair with: whatever lies there would be multiplied by 0, which does not help against not-a-number."""
+    base = block + (slot // 2) * dim * 4
+    if last and slot % 2 == 0:
+        for i in range(dim):
+            poke_int(base + 4 * i, peek_short(x + 2 * i))
+    else:
+        for i in range(dim):
+            poke_short(base + 4 * i + (slot % 2) * 2, peek_short(x + 2 * i))

@@ -7,17 +7,17 @@ import numpy as np
 from numba import njit
 
 from .attention import SPLIT, attend, merge
-from .lanes import fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store, total
+from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store, total
 from .plan import (
-    ATTENDED, ATTENTION_NORM, BAN_STARTS, BANNED, BLOCK_BYTES, BROKEN_HIDDEN, BROKEN_LOGITS, BYTES, CACHE, DIM,
+    ATTENDED, ATTENTION_NORM, BAN_STARTS, BANNED, BLOCK_BYTES, BROKEN_HIDDEN, BROKEN_LOGITS, BYTES, CACHE, CLOCKS, DIM,
     DOWN_BITS, DOWN_MATRIX, EMBEDDING, EMBEDDING_BITS, FACTORS, GATE_UP_BITS, GATE_UP_MATRIX, GATED, HEAD, HEAD_BITS,
-    HEADS, HIDDEN, IDS, KEY_NORM, KV_HEADS, LAYER_BYTES, LAYERS, LOGITS, MLP_NORM, NORM, NOTHING, OUTPUT_BIAS,
+    HEAD_BYTES, HEADS, HIDDEN, IDS, KEY_NORM, KV_HEADS, LAYER_BYTES, LAYERS, LOGITS, MLP_NORM, NORM, NOTHING, OUTPUT_BIAS,
     OUTPUT_BITS, OUTPUT_MATRIX, OWNERS, PASSES, PICKING, POSITIONS, QKV, QKV_BIAS, QKV_BITS, QKV_MATRIX, QUERY,
     QUERY_NORM, RESULTS, ROWS, SAMPLED, SAMPLES, SCRATCH, SCRATCH_BYTES, SETTINGS, STARTS, STATES, STREAM, TABLE_WIDTH,
     TABLES, TOKENS, TURNS, UNIT, UNITS, VOCABULARY, WIDE, WIDE_BYTES, WINDOW,
 )  # fmt: skip
 from .product import ADD, GATE, WRITE, product, read_row, row_bytes
-from .rows import norm, quantise_one, quantise_two, rotate, store_key, store_query, store_value
+from .rows import narrow, norm, quantise_one, quantise_two, rotate, store_key, store_value
 from .sample import BROKEN, sample_row
 from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, meet, write_atomic
 from .tiles import PANEL
@@ -107,12 +107,15 @@ def turn_rows(
             rotate(at, turns, dim, scale if head < heads else 1.0)
             if head < heads:
                 place = ((head // group) * tokens + token) * group + head % group
-                store_query(at, plan[QUERY] + 2 * dim * place, dim)
+                narrow(at, plan[QUERY] + 2 * dim * place, dim)
+        last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
         for head in range(kv_heads):
-            to = cache + block * plan[BLOCK_BYTES] + head * 64 * dim
-            store_key(x + 4 * dim * (heads + head), to, slot, dim)
-            last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
-            store_value(x + 4 * dim * (heads + kv_heads + head), to + 32 * dim, slot, dim, last)
+            to = cache + block * plan[BLOCK_BYTES] + head * plan[HEAD_BYTES]
+            key, value = x + 4 * dim * (heads + head), x + 4 * dim * (heads + kv_heads + head)
+            narrow(key, key, dim)
+            store_key(key, to, slot, dim)
+            narrow(value, value, dim)
+            store_value(value, to + 32 * dim, slot, dim, last)
         token = take(board, phase)
     meet(board, threads)
 
@@ -123,9 +126,11 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
     group = heads // kv_heads
     limits = scratch
     results, states, room = scratch + 64, scratch + 64 + 24 * dim, scratch + 128 + 24 * dim
-    ticket = take(board, phase)
+    # A thread takes all KV heads of a unit, which lie side by side, or one where there are too few units for that.
+    together = kv_heads if plan[UNITS] >= threads * SHARES else 1
+    ticket = take(board, phase) * together
     while ticket < plan[UNITS] * kv_heads:
-        unit, head = plan[UNIT] + 16 * (ticket // kv_heads), ticket % kv_heads
+        unit = plan[UNIT] + 16 * (ticket // kv_heads)
         token, count, split, row = peek_int(unit), peek_int(unit + 4), peek_int(unit + 8), peek_int(unit + 12)
         first = split * SPLIT
         last = peek_int(plan[POSITIONS] + 4 * (token + count - 1))
@@ -133,24 +138,26 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
         if plan[WINDOW] > 0:
             first = max(first, peek_int(plan[POSITIONS] + 4 * token) + 1 - plan[WINDOW])
         table = plan[TABLES] + 4 * row * plan[TABLE_WIDTH]
-        base = cache + head * 64 * dim
-        done = 0  # of count * group queries, six at a time at most
-        while done < count * group:
-            rows = min(6, count * group - done)
-            for one in range(rows):
-                poke_int(limits + 4 * one, peek_int(plan[POSITIONS] + 4 * (token + (done + one) // group)))
-            queries = plan[QUERY] + 2 * dim * ((head * tokens + token) * group + done)
-            attend(rows, queries, 2 * dim, dim, limits, plan[WINDOW], table, base, plan[BLOCK_BYTES], first, end,
-                   results, states, room)
-            for one in range(rows):
-                owner, own = token + (done + one) // group, head * group + (done + one) % group
-                place = (split * tokens + owner) * heads + own
-                for i in range(0, 4 * dim, 64):
-                    store(plan[ATTENDED] + 4 * dim * place + i, load(results + 4 * dim * one + i))
-                poke_float(plan[STATES] + 8 * place, peek_float(states + 8 * one))
-                poke_float(plan[STATES] + 8 * place + 4, peek_float(states + 8 * one + 4))
-            done += rows
-        ticket = take(board, phase)
+        for head in range(ticket % kv_heads, ticket % kv_heads + together):
+            base = cache + head * plan[HEAD_BYTES]
+            following = base + plan[HEAD_BYTES] if head + 1 < ticket % kv_heads + together else 0
+            done = 0  # of count * group queries, six at a time at most
+            while done < count * group:
+                rows = min(6, count * group - done)
+                for one in range(rows):
+                    poke_int(limits + 4 * one, peek_int(plan[POSITIONS] + 4 * (token + (done + one) // group)))
+                queries = plan[QUERY] + 2 * dim * ((head * tokens + token) * group + done)
+                attend(rows, queries, 2 * dim, dim, limits, plan[WINDOW], table, base, plan[BLOCK_BYTES], first, end,
+                       following, results, states, room)
+                for one in range(rows):
+                    owner, own = token + (done + one) // group, head * group + (done + one) % group
+                    place = (split * tokens + owner) * heads + own
+                    for i in range(0, 4 * dim, 64):
+                        store(plan[ATTENDED] + 4 * dim * place + i, load(results + 4 * dim * one + i))
+                    poke_float(plan[STATES] + 8 * place, peek_float(states + 8 * one))
+                    poke_float(plan[STATES] + 8 * place + 4, peek_float(states + 8 * one + 4))
+                done += rows
+        ticket = take(board, phase) * together
     meet(board, threads)
 
 
@@ -220,6 +227,15 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
 
 
 @njit(nogil=True, cache=True)
+def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
+    """Books the time since then on a kind of phase (plan.PHASES); one thread does, which also waited for the others."""
+    now = clock()
+    if which == 0:
+        add_long(plan[CLOCKS] + 8 * kind, now - since)
+    return now
+
+
+@njit(nogil=True, cache=True)
 def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
     """plan, layers: as plan.py says. Every thread of the team calls it with its own number `which`."""
     hidden, wide, dim, passes, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[PASSES], plan[TOKENS]
@@ -227,29 +243,44 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
     scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
     stream, stream_row, bytes, wide_bytes = plan[STREAM], padded(hidden), plan[BYTES], plan[WIDE_BYTES]
+    now = clock()
     embed(plan, board, threads, 0)
+    now = tick(plan, which, 0, now)
     phase = 1
     for index in range(plan[LAYERS]):
         layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
         norm_rows(plan, board, threads, phase, layer[ATTENTION_NORM], epsilon, scratch)
+        now = tick(plan, which, 1, now)
         share_product(board, threads, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], passes, qkv, hidden, bytes, tokens,
                       layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch)
+        now = tick(plan, which, 2, now)
         turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
+        now = tick(plan, which, 3, now)
         attend_rows(plan, cache, board, threads, phase + 3, scratch)
+        now = tick(plan, which, 4, now)
         merge_rows(plan, board, threads, phase + 4, scratch)
+        now = tick(plan, which, 5, now)
         share_product(board, threads, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], passes, hidden, query, bytes,
                       tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch)
+        now = tick(plan, which, 6, now)
         norm_rows(plan, board, threads, phase + 6, layer[MLP_NORM], epsilon, scratch)
+        now = tick(plan, which, 7, now)
         share_product(board, threads, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], passes, 2 * wide, hidden,
                       bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch)
+        now = tick(plan, which, 8, now)
         quantise_gated(plan, board, threads, phase + 8)
+        now = tick(plan, which, 9, now)
         share_product(board, threads, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], passes, hidden, wide, wide_bytes,
                       tokens, 0, ADD, stream, stream_row, scratch)
+        now = tick(plan, which, 10, now)
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
+    now = tick(plan, which, 11, now)
     share_product(board, threads, phase + 1, plan[HEAD], plan[HEAD_BITS], passes, plan[VOCABULARY], hidden, bytes,
                   plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
+    now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)
+    tick(plan, which, 13, now)
 
 
 @njit(nogil=True, cache=True)
