@@ -1,10 +1,10 @@
 """The engine's front door: everything that `hamdam.server` may use of it. Importing it imports no torch."""
-from .bench.driver import BenchError
+from .bench.driver import BenchError, Driver, Repeat
 from .bench.engine_bench import Measured, Point, Skipped, measure, open_driver
 from .bench.machine import Machine, this_machine
-from .bench.pairing import Ratio
+from .bench.pairing import PAIRS, Figure, Ratio, ratios
 from .bench.spread import Spread
-from .bench.workload import BATCHES, CONTEXTS, REPEATS, STEPS, Workload, workloads
+from .bench.workload import BATCHES, CONTEXTS, PROMPTS, REPEATS, STEPS, Workload, workloads
 from .chat import ROLES, Chat, ChatMessage, Owner
 from .config import BLOCK_SIZE, EngineConfig
 from .engine import Engine
@@ -28,18 +28,22 @@ __all__ = [
     "BATCHES",
     "BLOCK_SIZE",
     "CONTEXTS",
+    "PAIRS",
+    "PROMPTS",
     "REPEATS",
     "ROLES",
     "STEPS",
     "BenchError",
     "Chat",
     "ChatMessage",
+    "Driver",
     "Engine",
     "EngineConfig",
     "EngineError",
     "EngineStats",
     "EngineStopped",
     "Event",
+    "Figure",
     "Finished",
     "Generation",
     "InvalidField",
@@ -54,6 +58,7 @@ __all__ = [
     "Queued",
     "Ratio",
     "Refusal",
+    "Repeat",
     "SamplingParams",
     "SequenceFailed",
     "Skipped",
@@ -67,6 +72,7 @@ __all__ = [
     "measure",
     "open_driver",
     "open_engine",
+    "ratios",
     "this_machine",
     "workloads",
 ]

@@ -42,6 +42,10 @@ class Point:
     step_ms: Spread  # of every counted step
     outside_ms: Spread  # of each of them, what was scheduling and not the model
 
+    @property
+    def figure(self) -> Figure:
+        return Figure(name=self.workload.name, value=self.rate.median, unit="tok/s", more_is_better=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:

@@ -2,6 +2,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
+from statistics import fmean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,6 +11,7 @@ class Spread:
 
     count: int
     least: float
+    mean: float
     median: float
     p95: float
     p99: float
@@ -22,7 +24,7 @@ class Spread:
             raise ValueError("nothing was measured")
         ordered = sorted(values)
         return cls(
-            count=len(ordered), least=ordered[0], median=quantile(ordered, 0.5),
+            count=len(ordered), least=ordered[0], mean=fmean(ordered), median=quantile(ordered, 0.5),
             p95=quantile(ordered, 0.95), p99=quantile(ordered, 0.99), most=ordered[-1],
         )
 

@@ -50,11 +50,15 @@ class Workload:
 
 
 def workloads(
-    batches: Sequence[int] = BATCHES, contexts: Sequence[int] = CONTEXTS, *, steps: int = STEPS
+    batches: Sequence[int] = BATCHES,
+    contexts: Sequence[int] = CONTEXTS,
+    prompts: Sequence[int] = PROMPTS,
+    *,
+    steps: int = STEPS,
 ) -> list[Workload]:
     """What `hamdam bench engine` measures: decode by context and batch, then prompts, then both at once."""
     return [
         *(Workload(kind="decode", batch=b, context=c, steps=steps) for c in contexts for b in batches),
-        *(Workload(kind="prefill", prompt=prompt) for prompt in PROMPTS),
+        *(Workload(kind="prefill", prompt=prompt) for prompt in prompts),
         Workload(kind="mixed", batch=MIXED_BATCH, context=contexts[0], prompt=MIXED_CHUNK, steps=steps),
     ]

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hamdam.engine import REPEATS
+from hamdam.engine import PAIRS, REPEATS
+
+from .load import Load
 
 MOST = 1 << 20
 
@@ -25,12 +27,37 @@ def add_bench(commands: Any, place: argparse.ArgumentParser) -> None:
     engine.add_argument("--quick", action="store_true", help="a few batches, one context, fewer steps")
 
 
-def _model(parser: argparse.ArgumentParser) -> None:
+    chat = benches.add_parser("chat", parents=[place], allow_abbrev=False, help="users × turns through a server")
+    _model(chat, threads=False)
+    _output(chat)
+    _against(chat, "a peer's URL, measured in turn with this one, or the JSON of an earlier run of ours")
+    usual = Load()
+    chat.add_argument("--url", metavar="URL", type=_url, help="an OpenAI-compatible server (one of our own, for now)")
+    chat.add_argument("--key", metavar="KEY", default="", help="the key for it; --model is then the name there")
+    for name, metavar, read, text in (
+        ("users", "N", _number(1), "who hold a conversation each"),
+        ("turns", "N", _number(1), "questions of each"),
+        ("max_tokens", "N", _number(1), "tokens of an answer at most"),
+        ("think_s", "S", _decimal(0, 3600), "seconds between an answer and the next question"),
+        ("system", "TEXT", str, "the system prompt that all share"),
+        ("system_repeat", "N", _number(0), "how often it stands there"),
+        ("arrivals", "RATE", _decimal(1e-3, 1e3), "users a second, at random (Poisson); by default all come at once"),
+    ):
+        default = getattr(usual, name)
+        told = text if default is None or name == "system" else f"{text} ({default:g})"
+        option = f"--{name.removesuffix('_s').replace('_', '-')}"
+        chat.add_argument(option, dest=name, metavar=metavar, type=read, default=default, help=told)
+    chat.add_argument("--ignore-eos", action="store_true", help="every answer has max-tokens, where a server can")
+    chat.add_argument("--repeats", metavar="N", type=_number(1), help=f"runs (1; with a peer's URL {PAIRS} pairs)")
+
+
+def _model(parser: argparse.ArgumentParser, *, threads: bool = True) -> None:
     parser.add_argument("--model", metavar="NAME|PATH", help="as for `hamdam serve` (the default model)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="what computes (auto)")
     parser.add_argument("--dtype", metavar="auto|float32|bfloat16", help="in what precision (auto)")
     parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (what is needed)")
-    parser.add_argument("--threads", metavar="N", type=_number(1), help="CPU threads (all cores)")
+    if threads:
+        parser.add_argument("--threads", metavar="N", type=_number(1), help="CPU threads (all cores)")
 
 
 def _output(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +66,9 @@ def _output(parser: argparse.ArgumentParser) -> None:
 
 
 def _against(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--against", metavar="URL|FILE", help=what)
+    parser.add_argument("--against", metavar="URL|FILE", type=_peer, help=what)
     parser.add_argument("--against-model", metavar="NAME", help="the model's name at that URL (the first it lists)")
-    parser.add_argument("--against-key", metavar="KEY", help="the key for that URL")
+    parser.add_argument("--against-key", metavar="KEY", default="", help="the key for that URL")
 
 
 def _number(lowest: int) -> Callable[[str], int]:
@@ -68,6 +95,21 @@ def _decimal(lowest: float, highest: float) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"must be an address such as http://127.0.0.1:8000, not {text!r}")
+    return text
+
+
+def _peer(text: str) -> str | Path:
+    """A URL stays text, a file is a path."""
+    if text.startswith(("http://", "https://")):
+        return text
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither an address nor a file")
+    return Path(text)
 
 
 def _file(text: str) -> Path:

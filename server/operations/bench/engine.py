@@ -1,46 +1,81 @@
 """`hamdam bench engine`: the engine in this process, with no server around it. The measuring is hamdam.engine's."""
 import argparse
+from pathlib import Path
 
-from hamdam.engine import BATCHES, CONTEXTS, STEPS, Point, Skipped, Workload, measure, open_driver, workloads
+from hamdam.engine import (
+    BATCHES,
+    CONTEXTS,
+    PROMPTS,
+    STEPS,
+    Driver,
+    Point,
+    Ratio,
+    Skipped,
+    Workload,
+    measure,
+    open_driver,
+    ratios,
+    workloads,
+)
 
 from ...settings import Settings
 from ..models import model_path
+from .completions_peer import CompletionsPeer
+from .door import open_door
+from .peer_file import engine_figures
 from .progress import Progress
-from .reports import EngineReport, about
+from .reports import Against, EngineReport, about
 
-QUICK_BATCHES, QUICK_CONTEXTS, QUICK_STEPS = (1, 16), (128,), 8
+QUICK_BATCHES, QUICK_CONTEXTS, QUICK_PROMPTS, QUICK_STEPS = (1, 16), (128,), (512,), 8
 
 
 def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
-    """Raises BenchError, ModelError or PullError; an interrupt ends it with the workloads that are done."""
-    work = _work(asked)
-    progress = Progress()
+    """Raises BenchError, ReportError, ModelError or PullError; an interrupt ends it with what is done."""
+    earlier = engine_figures(asked.against) if isinstance(asked.against, Path) else []
+    work, progress = _work(asked), Progress()
     progress(0, 1, "opening the model")
     driver, model = open_driver(
         model_path(settings), work,
         device=settings.device, dtype=settings.dtype, threads=asked.threads, temperature=asked.temperature,
         kv_memory=settings.kv_memory if asked.kv_memory else None,
     )
+    theirs = _peer(asked, driver) if isinstance(asked.against, str) else None
     told = about(
         "engine", model=model, description=driver.description, threads=asked.threads,
         options={"repeats": asked.repeats, "temperature": asked.temperature, "quick": asked.quick},
     )
     points: list[Point] = []
     skipped: list[Skipped] = []
+    compared: list[Ratio] = []
     complete = True
     try:
-        for measured in measure(driver, work, repeats=asked.repeats, progress=progress):
-            if measured.point:
-                points.append(measured.point)
-            if measured.skipped:
-                skipped.append(measured.skipped)
+        for measured in measure(driver, work, repeats=asked.repeats, theirs=theirs, progress=progress):
+            points += filter(None, [measured.point])
+            skipped += filter(None, [measured.skipped])
+            compared += filter(None, [measured.ratio])
     except KeyboardInterrupt:
         complete = False
     finally:
         progress.clear()
-    return EngineReport(about=told, points=tuple(points), skipped=tuple(skipped), complete=complete)
+    against = None
+    if theirs:
+        against = Against(name=theirs.description, alternating=True, ratios=tuple(compared))
+    elif asked.against:
+        compared = ratios([([point.figure for point in points], earlier)])
+        against = Against(name=str(asked.against), alternating=False, ratios=tuple(compared))
+    return EngineReport(
+        about=told, points=tuple(points), skipped=tuple(skipped), against=against, complete=complete
+    )
 
 
 def _work(asked: argparse.Namespace) -> list[Workload]:
-    usual = (QUICK_BATCHES, QUICK_CONTEXTS, QUICK_STEPS) if asked.quick else (BATCHES, CONTEXTS, STEPS)
-    return workloads(asked.batch or usual[0], asked.context or usual[1], steps=usual[2])
+    batches, contexts, prompts, steps = (
+        (QUICK_BATCHES, QUICK_CONTEXTS, QUICK_PROMPTS, QUICK_STEPS) if asked.quick
+        else (BATCHES, CONTEXTS, PROMPTS, STEPS)
+    )
+    return workloads(asked.batch or batches, asked.context or contexts, prompts, steps=steps)
+
+
+def _peer(asked: argparse.Namespace, driver: Driver) -> CompletionsPeer:
+    door = open_door(asked.against, model=asked.against_model, key=asked.against_key)
+    return CompletionsPeer(door, driver.runner.vocab_size, temperature=asked.temperature)

@@ -13,6 +13,9 @@ import msgspec
 
 from hamdam.engine import Machine, Point, Ratio, Skipped, this_machine
 
+from .chat_run import ChatRun
+from .load import Load
+
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,7 +58,17 @@ class EngineReport:
     complete: bool = True  # False: it was interrupted
 
 
-Report = EngineReport
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatReport:
+    about: About
+    load: Load
+    runs: tuple[ChatRun, ...] = ()
+    their_runs: tuple[ChatRun, ...] = ()  # of a peer that took turns with us: one after each of ours
+    against: Against | None = None
+    complete: bool = True
+
+
+Report = EngineReport | ChatReport
 R = TypeVar("R", bound=Report)
 
 
@@ -82,12 +95,18 @@ def put(path: Path, data: bytes) -> None:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def read(path: Path, kind: type[R]) -> R:
+def load(path: Path) -> bytes:
     """Raises ReportError."""
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=kind)
+        return path.read_bytes()
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse(data: bytes, path: Path, kind: type[R]) -> R:
+    """What `write` wrote to `path`. Raises ReportError."""
+    try:
+        report = msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
         raise ReportError(f"{path} is no report of this kind: {error}") from error
     if report.about.schema != SCHEMA:

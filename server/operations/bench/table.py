@@ -3,7 +3,8 @@ from collections.abc import Iterable, Sequence
 
 from hamdam.engine import Point, Ratio
 
-from .reports import About, Against, EngineReport
+from .chat_run import ChatRun
+from .reports import About, Against, ChatReport, EngineReport, Report
 
 
 def engine_text(report: EngineReport) -> str:
@@ -13,13 +14,27 @@ def engine_text(report: EngineReport) -> str:
         for p in report.points
     ]
     head = ("", "tok/s", "worst", "step ms", "best", "p95", "policy ms", "tokens × repeats")
-    parts = [about_text(report.about), table(head, rows)]
-    parts += [f"{skipped.name}: skipped, {skipped.why}" for skipped in report.skipped]
-    if report.against:
-        parts.append(against_text(report.against))
-    if not report.complete:
-        parts.append("interrupted: the rest was not measured")
-    return "\n\n".join(part for part in parts if part)
+    return _joined(
+        about_text(report.about), table(head, rows), "\n".join(f"{s.name}: skipped, {s.why}" for s in report.skipped),
+        against_text(report.against), _interrupted(report),
+    )
+
+
+def chat_text(report: ChatReport) -> str:
+    load = report.load
+    turns = [turn.turn for turn in max((run.turns for run in report.runs), key=len, default=())]
+    ttft = [f"TTFT {turn} p50 / p95" for turn in turns]
+    head = ("ms", *ttft, "ITL p50 / p95 / p99", "tok/s", "cached", "answers", "failed")
+    rows = [("ours", *_chat_row(run, len(turns))) for run in report.runs]
+    for at, run in enumerate(report.their_runs):
+        rows.insert(2 * at + 1, ("theirs", *_chat_row(run, len(turns))))
+    rush = f"{load.arrivals:g} users a second" if load.arrivals else "all at once"
+    asked = f"{load.users} users × {load.turns} turns, {rush}, {load.max_tokens} tokens an answer at most"
+    errors = dict.fromkeys(error for run in (*report.runs, *report.their_runs) for error in run.errors)
+    return _joined(
+        about_text(report.about), f"{asked}\n{table(head, rows)}", "\n".join(f"failed: {error}" for error in errors),
+        against_text(report.against), _interrupted(report),
+    )
 
 
 def about_text(about: About) -> str:
@@ -34,7 +49,9 @@ def about_text(about: About) -> str:
     return "\n".join(lines)
 
 
-def against_text(against: Against) -> str:
+def against_text(against: Against | None) -> str:
+    if against is None:
+        return ""
     if not against.ratios:
         return f"Nothing of {against.name} compares with this."
     how = "taken in turn" if against.alternating else "not taken in the same hour: a hint, no comparison"
@@ -60,6 +77,24 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def _chat_row(run: ChatRun, turns: int) -> tuple[str, ...]:
+    ttft = [f"{amount(turn.ttft_ms.median)} / {amount(turn.ttft_ms.p95)}" for turn in run.turns]
+    itl = run.itl_ms
+    return (
+        *ttft, *[""] * (turns - len(ttft)),
+        f"{amount(itl.median)} / {amount(itl.p95)} / {amount(itl.p99)}" if itl else "",
+        amount(run.output_rate), f"{run.cached_share:.0%}", str(run.answers), str(run.failed),
+    )
+
+
+def _joined(*parts: str | None) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _interrupted(report: Report) -> str:
+    return "" if report.complete else "interrupted: the rest was not measured"
+
+
 def _hamdam(about: About) -> str:
     return " ".join(filter(None, ("hamdam", about.version, about.commit)))
 
@@ -72,4 +107,4 @@ def _tokens(point: Point) -> str:
 def _ratio(ratio: Ratio) -> tuple[str, ...]:
     times = ratio.times
     return (ratio.name, amount(ratio.ours), amount(ratio.theirs), ratio.unit, f"{times.median:.2f} ×",
-            f"{times.least:.2f}–{times.most:.2f}", str(times.count))
+            f"{times.least:.2f}–{times.most:.2f}" if times.count > 1 else "", str(times.count))
