@@ -183,24 +183,22 @@ class _Reader:
         next. With one zero in place of each length, a single call decodes all of them and a single one cuts them.
         """
         data = np.frombuffer(self._data[self._position : min(self._position + most * 24, self._end)], np.uint8)
-        others = np.flatnonzero(data)
-        at = others[:-1][np.diff(others) == 8][:most]
+        zero = data == 0
+        two = zero[:-1] & zero[1:]
+        four = two[:-2] & two[2:]
+        at = np.flatnonzero(four[1:-3] & four[4:] & ~zero[:-7])[:most]
         ends = at + 8 + data[at]
         leads = (at == np.concatenate(([0], ends[:-1]))[: len(at)]) & (ends <= len(data))
-        at = at[: int(np.append(leads, False).argmin())]
-        if not len(at):
+        count = int(np.append(leads, False).argmin())
+        size = int(ends[count - 1]) if count else 0
+        text = data[:size][~zero[:size]]
+        if len(text) != size - 7 * count:
             return []
-        size = int(ends[len(at) - 1])
-        kept = np.ones(size, np.bool_)
-        kept[at[:, None] + np.arange(1, 8)] = False
-        joined = data[:size].copy()
-        joined[at] = 0
+        text[at[:count] - 7 * np.arange(count)] = 0
         try:
-            strings = joined[kept].tobytes().decode()[1:].split("\0")
+            strings: list[str] = text.tobytes().decode().split("\0")[1:]
         except UnicodeDecodeError as error:
             raise self._refuse("a string in the header is not UTF-8") from error
-        if len(strings) != len(at):
-            return []
         self._position += size
         return strings
 

@@ -13,7 +13,7 @@ from .numbers import BLOCK_QUANTISED, DTYPES, Numbers, Quantized, fill
 
 Values = TypeVar("Values", bound=np.generic)
 
-_CHUNK_BYTES = 4 << 20  # of quantised blocks, made into float32 at a time
+_CHUNK_BYTES = 256 << 10  # of quantised blocks, made into float32 at a time
 
 
 class GGUFWeights:

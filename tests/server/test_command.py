@@ -1,4 +1,5 @@
 """The `hamdam` command: people and keys beside a server or without one, and every refusal in one line."""
+import gc
 import io
 import re
 import sqlite3
@@ -11,6 +12,7 @@ import pytest
 from lobby import CHEAP
 
 from hamdam.server import __main__ as command
+from hamdam.server import entry
 from hamdam.server.operations import people_commands
 from hamdam.server.people.passwords import Passwords
 from hamdam.server.storage.folder import DataFolder
@@ -48,6 +50,20 @@ def ana(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def rows(tmp_path: Path, query: str) -> list[tuple]:
     with closing(sqlite3.connect(tmp_path / "data" / "hamdam.db")) as database:
         return database.execute(query).fetchall()
+
+
+def test_the_entry_hands_over_and_leaves_the_collector_on(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["hamdam", "user", "list"])
+    assert entry.main() == 2
+    assert "there is no Hamdam in" in capsys.readouterr().err
+    assert gc.isenabled()
+
+
+def test_a_command_brings_in_nothing_that_it_may_not_need() -> None:
+    heavy = ["alembic", "huggingface_hub", "numba", "torch", "transformers", "triton"]
+    code = f"import sys, hamdam.server.__main__\nassert not sys.modules.keys() & {set(heavy)}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_user_is_made_listed_disabled_enabled_and_deleted(ana: str, capsys) -> None:
