@@ -14,8 +14,6 @@ from hamdam.engine import BenchError, ModelError
 
 from .errors import ApiError
 from .operations.bench.arguments import add_bench
-from .operations.bench.command import run_bench
-from .operations.bench.reports import ReportError
 from .operations.models import engine_for, fetch
 from .operations.people_commands import run_key, run_user
 from .operations.sources import PullError
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = {name: getattr(asked, name, None) for name in ("data", "config", *OPTIONS)}
         return _run(asked, read_settings(given, os.environ))
-    except (SettingsError, StorageError, ServeError, ModelError, PullError, BenchError, ReportError) as error:
+    except (SettingsError, StorageError, ServeError, ModelError, PullError, BenchError) as error:
         return _refused(str(error), 2)
     except ApiError as error:
         return _refused(error.message, 1)
@@ -67,6 +65,8 @@ def _run(asked: argparse.Namespace, settings: Settings) -> int:
         case "key":
             run_key(asked, settings.data)
         case "bench":
+            from .operations.bench.command import run_bench  # an HTTP client with it, which no other command needs
+
             return run_bench(asked, settings)
     return 0
 

@@ -93,6 +93,7 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("engine/opening.py", "execution.model_runner"),
         ("engine/opening.py", "loading.checkpoint"),
         ("engine/loading/contents.py", "torch_tensors"),
+        ("server/__main__.py", "operations.bench.command"),
         ("server/entry.py", "__main__"),
         ("server/operations/models.py", "pull"),
         ("server/storage/version.py", "migration"),

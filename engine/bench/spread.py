@@ -1,8 +1,7 @@
 """Spread: what is told of many timings of one thing. Not the timings themselves."""
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
-from statistics import fmean
+from math import floor, fsum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +23,7 @@ class Spread:
             raise ValueError("nothing was measured")
         ordered = sorted(values)
         return cls(
-            count=len(ordered), least=ordered[0], mean=fmean(ordered), median=quantile(ordered, 0.5),
+            count=len(ordered), least=ordered[0], mean=fsum(ordered) / len(ordered), median=quantile(ordered, 0.5),
             p95=quantile(ordered, 0.95), p99=quantile(ordered, 0.99), most=ordered[-1],
         )
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hamdam.engine import Machine, Point, Ratio, Skipped, this_machine
+from hamdam.engine import BenchError, Machine, Point, Ratio, Skipped, this_machine
 
 from .chat_run import ChatRun
 from .load import Load
@@ -20,7 +20,7 @@ SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class ReportError(Exception):
+class ReportError(BenchError):
     """A file is no report, or none can be written there; `str(error)` is one line."""
 
 
