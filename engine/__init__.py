@@ -1,7 +1,9 @@
 """The engine's front door: everything that `hamdam.server` may use of it. Importing it imports no torch."""
 from .bench.driver import BenchError, Driver, Repeat
 from .bench.engine_bench import Measured, Point, Skipped, measure, open_driver
+from .bench.kernel_bench import measure_kernels
 from .bench.machine import Machine, this_machine
+from .bench.operation import Ceiling, KernelPoint
 from .bench.pairing import PAIRS, Figure, Ratio, ratios
 from .bench.spread import Spread
 from .bench.workload import BATCHES, CONTEXTS, PROMPTS, REPEATS, STEPS, Workload, workloads
@@ -34,6 +36,7 @@ __all__ = [
     "ROLES",
     "STEPS",
     "BenchError",
+    "Ceiling",
     "Chat",
     "ChatMessage",
     "Driver",
@@ -47,6 +50,7 @@ __all__ = [
     "Finished",
     "Generation",
     "InvalidField",
+    "KernelPoint",
     "Machine",
     "Measured",
     "ModelError",
@@ -70,6 +74,7 @@ __all__ = [
     "Usage",
     "Workload",
     "measure",
+    "measure_kernels",
     "open_driver",
     "open_engine",
     "ratios",

@@ -90,6 +90,8 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
     lazy = {(name_of(path), module) for path in SOURCES for module, _, inside in imports(path) if inside}
     assert lazy <= {
         ("engine/bench/engine_bench.py", "loading.checkpoint"),
+        ("engine/bench/kernel_bench.py", "loading.checkpoint"),
+        ("engine/bench/kernel_bench.py", "torch_operations"),
         ("engine/opening.py", "execution.model_runner"),
         ("engine/opening.py", "loading.checkpoint"),
         ("engine/loading/contents.py", "torch_tensors"),

@@ -51,11 +51,17 @@ def add_bench(commands: Any, place: argparse.ArgumentParser) -> None:
     chat.add_argument("--repeats", metavar="N", type=_number(1), help=f"runs (1; with a peer's URL {PAIRS} pairs)")
 
 
-def _model(parser: argparse.ArgumentParser, *, threads: bool = True) -> None:
+    kernels = benches.add_parser("kernels", parents=[place], allow_abbrev=False, help="operations and their ceilings")
+    _model(kernels, memory=False)
+    _output(kernels)
+
+
+def _model(parser: argparse.ArgumentParser, *, threads: bool = True, memory: bool = True) -> None:
     parser.add_argument("--model", metavar="NAME|PATH", help="as for `hamdam serve` (the default model)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="what computes (auto)")
     parser.add_argument("--dtype", metavar="auto|float32|bfloat16", help="in what precision (auto)")
-    parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (what is needed)")
+    if memory:
+        parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (what is needed)")
     if threads:
         parser.add_argument("--threads", metavar="N", type=_number(1), help="CPU threads (all cores)")
 

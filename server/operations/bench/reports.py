@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hamdam.engine import BenchError, Machine, Point, Ratio, Skipped, this_machine
+from hamdam.engine import BenchError, Ceiling, KernelPoint, Machine, Point, Ratio, Skipped, this_machine
 
 from .chat_run import ChatRun
 from .load import Load
@@ -68,7 +68,15 @@ class ChatReport:
     complete: bool = True
 
 
-Report = EngineReport | ChatReport
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelReport:
+    about: About
+    ceilings: tuple[Ceiling, ...] = ()
+    points: tuple[KernelPoint, ...] = ()
+    complete: bool = True
+
+
+Report = EngineReport | ChatReport | KernelReport
 R = TypeVar("R", bound=Report)
 
 

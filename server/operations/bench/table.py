@@ -4,7 +4,17 @@ from collections.abc import Iterable, Sequence
 from hamdam.engine import Point, Ratio
 
 from .chat_run import ChatRun
-from .reports import About, Against, ChatReport, EngineReport, Report
+from .reports import About, Against, ChatReport, EngineReport, KernelReport, Report
+
+
+def report_text(report: Report) -> str:
+    match report:
+        case EngineReport():
+            return engine_text(report)
+        case ChatReport():
+            return chat_text(report)
+        case KernelReport():
+            return kernel_text(report)
 
 
 def engine_text(report: EngineReport) -> str:
@@ -35,6 +45,20 @@ def chat_text(report: ChatReport) -> str:
         about_text(report.about), f"{asked}\n{table(head, rows)}", "\n".join(f"failed: {error}" for error in errors),
         against_text(report.against), _interrupted(report),
     )
+
+
+def kernel_text(report: KernelReport) -> str:
+    rows = [
+        (p.name, amount(p.ms.median * 1e3), amount(p.ms.least * 1e3), amount(p.bytes / p.ms.median / 1e6),
+         amount(p.flops / p.ms.median / 1e6), f"{p.share:.0%}", p.bound)
+        for p in report.points
+    ]
+    ceilings = [
+        f"{c.source}: copies {c.bytes_per_s / 1e9:,.1f} GB/s, multiplies {c.flops_per_s / 1e9:,.0f} GFLOP/s"
+        for c in report.ceilings
+    ]
+    head = ("", "µs", "best", "GB/s", "GFLOP/s", "of ceiling", "bound by")
+    return _joined(about_text(report.about), "\n".join(ceilings), table(head, rows), _interrupted(report))
 
 
 def about_text(about: About) -> str:
