@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from .native import native
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from .lanes import (
-    ADDRESS, FLOATS, I64, WIDTH, add, bf16_bits, const, div, dot_bf16, exp, fma, larger, largest, lane_numbers, load,
-    load_ints, mul, peek_float, peek_int, peek_long, poke_float, poke_long, prefetch, repeat_ints, splat, store, store_shorts, sub, total,
+    FLOATS, I64, WIDTH, add, bf16_bits, const, div, dot_bf16, exp, fma, larger, largest, lane_numbers, load,
+    load_ints, mul, outlined, peek_float, peek_int, peek_long, poke_float, poke_long, prefetch, repeat_ints, splat, store, store_shorts, sub, total,
     where_less,
 )  # fmt: skip
 
@@ -36,8 +35,7 @@ def _score_tile(rows: int) -> Any:
     over memory, and the processor cannot foresee them.
     """
 
-    def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        queries, row_bytes, pairs, keys, out = values
+    def build(b, queries, row_bytes, pairs, keys, out):
         addresses = [b.load(b.inttoptr(b.add(keys, const(I64, 8 * n)), I64.as_pointer())) for n in range(2 * PAGES)]
         totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(PAGES)] for _ in range(rows)]
         for row in totals:
@@ -54,13 +52,8 @@ def _score_tile(rows: int) -> Any:
                 for key, cell in zip(here, row, strict=True):
                     b.store(dot_bf16.emit(b, b.load(cell), key, pair), cell)
         _store_all(b, totals, out, const(I64, 4 * CHUNK))
-        return context.get_dummy_value()
 
-    def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
-        return types.none(*(ADDRESS,) * 5), build
-
-    tile.__name__ = tile.__qualname__ = f"scores_{rows}"
-    return intrinsic(tile)
+    return outlined(f"scores_{rows}", 5, build)
 
 
 def _value_tile(rows: int, wide: int) -> Any:
@@ -70,8 +63,7 @@ def _value_tile(rows: int, wide: int) -> Any:
     next: the values of the block that comes next, asked for on the way.
     """
 
-    def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        weights, pairs, source, following, stride, out = values
+    def build(b, weights, pairs, source, following, stride, out):
         totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(wide)] for _ in range(rows)]
         for number, row in enumerate(totals):
             for part, cell in enumerate(row):
@@ -88,13 +80,8 @@ def _value_tile(rows: int, wide: int) -> Any:
                 for value, cell in zip(here, row, strict=True):
                     b.store(dot_bf16.emit(b, b.load(cell), value, pair), cell)
         _store_all(b, totals, out, stride)
-        return context.get_dummy_value()
 
-    def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
-        return types.none(*(ADDRESS,) * 6), build
-
-    tile.__name__ = tile.__qualname__ = f"values_{rows}_{wide}"
-    return intrinsic(tile)
+    return outlined(f"values_{rows}_{wide}", 6, build)
 
 
 def _store_all(b: ir.IRBuilder, totals: list[list[Any]], out: Any, row_bytes: Any) -> None:
@@ -109,7 +96,7 @@ _values_1, _values_2, _values_3, _values_4, _values_5, _values_6 = (_value_tile(
 _narrow_1, _narrow_2, _narrow_3, _narrow_4, _narrow_5, _narrow_6 = (_value_tile(rows, 1) for rows in range(1, ROWS + 1))
 
 
-@njit(nogil=True, cache=True)
+@native
 def _scores(rows: int, q: int, row_bytes: int, pairs: int, keys: int, out: int) -> None:
     if rows == 1:
         _scores_1(q, row_bytes, pairs, keys, out)
@@ -125,7 +112,7 @@ def _scores(rows: int, q: int, row_bytes: int, pairs: int, keys: int, out: int) 
         _scores_6(q, row_bytes, pairs, keys, out)
 
 
-@njit(nogil=True, cache=True)
+@native
 def _values(rows: int, weights: int, pairs: int, source: int, following: int, dim: int, out: int) -> None:
     """All of one block's dimensions: 64 at a time, and 16 at a time what is left."""
     part = 0
@@ -164,7 +151,7 @@ def _values(rows: int, weights: int, pairs: int, source: int, following: int, di
 SCRATCH = ROWS * CHUNK * 4 + ROWS * CHUNK * 2 + 16 * PAGES  # bytes: scores, their weights as bfloat16, addresses
 
 
-@njit(nogil=True, cache=True)
+@native
 def attend(
     rows: int, queries: int, row_bytes: int, dim: int, limits: int, window: int, table: int, blocks: int,
     block_bytes: int, first: int, end: int, following: int, out: int, state: int, scratch: int,
@@ -205,7 +192,7 @@ def attend(
             _values(rows, weights + page * 2 * WIDTH, pairs, block + values, then + values, dim, out)
 
 
-@njit(nogil=True, cache=True)
+@native
 def _point(keys: int, table: int, number: int, last: int, blocks: int, block_bytes: int) -> None:
     """The addresses of one head's part of 4 blocks from `number` on."""
     for page in range(PAGES):
@@ -213,7 +200,7 @@ def _point(keys: int, table: int, number: int, last: int, blocks: int, block_byt
         poke_long(keys + 8 * page, at)
 
 
-@njit(nogil=True, cache=True)
+@native
 def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int, hidden: int) -> None:
     """Softmax of one row's next 64 scores, of which numbers `hidden` up to `seen` count: what was summed before is
     scaled down to the new largest score."""
@@ -249,7 +236,7 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
             store(out + part, mul(load(out + part), fade))
 
 
-@njit(nogil=True, cache=True)
+@native
 def merge(parts: int, part_bytes: int, states: int, state_bytes: int, first: int, splits: int, dim: int, out: int) -> None:
     """One query's result from its splits `first` up to `splits`: sums at `parts` [split, dim], float32."""
     most = MINUS

@@ -15,7 +15,7 @@ from .attention import SPLIT
 from .packing import Packed, aligned
 from .product import SCRATCH as PRODUCT_SCRATCH
 from .product import row_bytes
-from .step import PHASES, follow, lead, padded
+from .step import PHASES, padded, run_step
 from .team import Team
 
 Ints = NDArray[np.int32]
@@ -101,7 +101,7 @@ class Decoder:
         self._room(max_tokens, 1, 1)
         self._order = 0
         plan, layers = self._plan, self._layers
-        self._team = Team(threads, PHASES * shape.layers + 4, lambda *which: follow(plan, layers, *which))
+        self._team = Team(threads, PHASES * shape.layers + 4, lambda *which: run_step(plan, layers, *which, 0))
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
@@ -119,7 +119,7 @@ class Decoder:
         ):
             plan[place] = array.ctypes.data
         self._order = self._order % 0x3FFFFFFF + 1
-        lead(plan, self._layers, self._team.board, self._threads, self._order)
+        run_step(plan, self._layers, self._team.board, self._threads, 0, self._order)
         return results
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -82,6 +82,34 @@ def operation(result: Any, *arguments: Any) -> Callable[[Emit], Any]:
     return declare
 
 
+def outlined(name: str, count: int, emit: Emit) -> Any:
+    """An intrinsic of `count` addresses that calls `emit(builder, *addresses)` as a function of its own.
+
+    Whatever calls it only calls it: a body of a thousand instructions is compiled once and not copied to each caller.
+    """
+
+    def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        function = b.module.globals.get(f"hamdam.{name}")
+        if function is None:
+            function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), [I64] * count), f"hamdam.{name}")
+            function.linkage = "linkonce_odr"
+            function.attributes.add("noinline")
+            inner = ir.IRBuilder(function.append_basic_block("entry"))
+            emit(inner, *function.args)
+            inner.ret_void()
+        b.call(function, values)
+        return context.get_dummy_value()
+
+    takes = {
+        5: lambda typing, a, b, c, d, e: (signature, build),
+        6: lambda typing, a, b, c, d, e, f: (signature, build),
+        7: lambda typing, a, b, c, d, e, f, g: (signature, build),
+    }[count]
+    signature = types.none(*(ADDRESS,) * count)
+    takes.__name__ = takes.__qualname__ = name
+    return intrinsic(takes)
+
+
 def pointer(b: ir.IRBuilder, address: Any, kind: ir.Type) -> Any:
     return b.inttoptr(address, kind.as_pointer())
 

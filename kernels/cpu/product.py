@@ -6,7 +6,7 @@ gates and their 16 ups side by side.
 from typing import Any
 
 import numpy as np
-from numba import njit
+from .native import native
 
 from .lanes import WIDTH, add, fma, load, mul, peek_byte, peek_float, peek_half, poke_float, splat, store
 from .rows import gate
@@ -23,7 +23,7 @@ _two_8_1, _two_8_2, _two_8_3, _two_8_4, _two_8_6 = (matrix_tile(tokens, 8, 2) fo
 
 
 def _tile_of(one: Any, two: Any, three: Any, four: Any, six: Any) -> Any:
-    @njit(nogil=True)
+    @native
     def tile(tokens: int, panel: int, groups: int, x: int, facts: int, row: int, row_facts: int, out: int) -> None:
         if tokens == 1:
             one(panel, groups, x, facts, row, row_facts, out)
@@ -43,13 +43,13 @@ _tile_4_1, _tile_8_1 = _tile_of(_one_4_1, _one_4_2, _one_4_3, _one_4_4, _one_4_6
 _tile_4_2, _tile_8_2 = _tile_of(_two_4_1, _two_4_2, _two_4_3, _two_4_4, _two_4_6), _tile_of(_two_8_1, _two_8_2, _two_8_3, _two_8_4, _two_8_6)
 
 
-@njit(nogil=True, cache=True)
+@native
 def tokens_of_tile(left: int) -> int:
     """How many tokens the next tile takes of those that are left."""
     return 3 if left >= 3 else left
 
 
-@njit(nogil=True, cache=True)
+@native
 def product(
     panels: int, bits: int, passes: int, first: int, end: int, width: int, x: int, tokens: int, bias: int, mode: int,
     out: int, out_bytes: int, scratch: int,
@@ -86,14 +86,14 @@ def product(
             token += count
 
 
-@njit(nogil=True, cache=True)
+@native
 def row_bytes(width: int, passes: int) -> int:
     """Of one token's bytes and facts, a multiple of 64."""
     groups = (width + GROUP - 1) // GROUP
     return (GROUP * groups * passes + 12 * groups + 63) // 64 * 64
 
 
-@njit(nogil=True, cache=True)
+@native
 def _finish(found: int, scale: float, panel: int, bias: int, mode: int, out: int) -> None:
     factor = splat(np.float32(scale))
     left, right = mul(load(found), factor), mul(load(found + 4 * WIDTH), factor)
@@ -112,7 +112,7 @@ def _finish(found: int, scale: float, panel: int, bias: int, mode: int, out: int
     store(to + 4 * WIDTH, right)
 
 
-@njit(nogil=True, cache=True)
+@native
 def read_row(panels: int, bits: int, width: int, row: int, out: int) -> None:
     """One output's weights as float32: the embedding of an id, where the head is the embedding too."""
     groups = (width + GROUP - 1) // GROUP

@@ -4,7 +4,7 @@ Sums run in one fixed order over the row alone. A number that is no number, or i
 not-a-number, and with it all that is computed from the row: it cannot get lost on the way through whole numbers.
 """
 import numpy as np
-from numba import njit
+from .native import native
 
 from .lanes import (
     WIDTH, absolute, add, add_ints, bf16_bits, div, exp, fma, largest, larger, load, mul, peek_float, peek_int,
@@ -18,7 +18,7 @@ _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 
 
-@njit(nogil=True, cache=True)
+@native
 def norm(x: int, weight: int, out: int, n: int, eps: float) -> None:
     """out = x / sqrt(mean(x²) + eps) * weight, n float32 (n a multiple of 16)."""
     squares = splat(_ZERO)
@@ -30,7 +30,7 @@ def norm(x: int, weight: int, out: int, n: int, eps: float) -> None:
         store(out + i, mul(mul(load(x + i), factor), load(weight + i)))
 
 
-@njit(nogil=True, cache=True)
+@native
 def quantise_two(x: int, n: int, out: int, facts: int) -> None:
     """n float32 as 16-bit numbers in two bytes, with one scale.
 
@@ -65,7 +65,7 @@ def quantise_two(x: int, n: int, out: int, facts: int) -> None:
         poke_int(facts + 4 * (groups + group), np.int32(-128) * count)
 
 
-@njit(nogil=True, cache=True)
+@native
 def quantise_one(x: int, n: int, out: int, facts: int) -> None:
     """n float32 as bytes. facts: of each group of 32 the scaled sum, the sum times -128 as int32, and the scale."""
     groups = (n + GROUP - 1) // GROUP
@@ -86,14 +86,14 @@ def quantise_one(x: int, n: int, out: int, facts: int) -> None:
         poke_int(facts + 4 * (groups + group), np.int32(-128) * count)
 
 
-@njit(nogil=True, cache=True)
+@native
 def gate(gates: int, ups: int, out: int) -> None:
     """silu of 16 gates times 16 ups."""
     g = load(gates)
     store(out, mul(div(g, add(splat(_ONE), exp(sub(splat(_ZERO), g)))), load(ups)))
 
 
-@njit(nogil=True, cache=True)
+@native
 def rotate(x: int, turns: int, dim: int, factor: float) -> None:
     """Turns one head in place by `turns` (dim / 2 cosines, then as many sines), and multiplies it."""
     half = dim // 2
@@ -112,21 +112,21 @@ def rotate(x: int, turns: int, dim: int, factor: float) -> None:
         poke_float(x + 4 * (half + i), (b * cosine + a * sine) * np.float32(factor))
 
 
-@njit(nogil=True, cache=True)
+@native
 def narrow(x: int, out: int, dim: int) -> None:
     """float32 to bfloat16; out may be x."""
     for i in range(0, dim, WIDTH):
         store_shorts(out + 2 * i, bf16_bits(load(x + 4 * i)))
 
 
-@njit(nogil=True, cache=True)
+@native
 def store_key(x: int, block: int, slot: int, dim: int) -> None:
     """A key in bfloat16 to its block: [dim / 2][16 tokens][2], a pair of dimensions of 16 tokens being one register."""
     for pair in range(dim // 2):
         poke_int(block + (pair * WIDTH + slot) * 4, peek_int(x + 4 * pair))
 
 
-@njit(nogil=True, cache=True)
+@native
 def store_value(x: int, block: int, slot: int, dim: int, last: bool) -> None:
     """A value in bfloat16 to its block: [8 pairs of tokens][dim][2]. The `last` of a row clears the slot that it shares a
     pair with: whatever lies there would be multiplied by 0, which does not help against not-a-number."""

@@ -5,7 +5,7 @@ halving the range of its bits. It is sought among the few tokens that are at lea
 only where these do not suffice among all.
 """
 import numpy as np
-from numba import njit
+from .native import native
 
 from .lanes import (
     WIDTH, add, div, exp, fma, largest, larger, load, peek_float, peek_int, poke_float, poke_int, splat, store, sub,
@@ -18,7 +18,7 @@ MINUS = np.float32(-np.inf)
 _ZERO = np.float32(0.0)
 
 
-@njit(nogil=True, cache=True)
+@native
 def sample_row(
     logits: int, vocabulary: int, banned: int, bans: int, temperature: float, top_k: int, top_p: float, min_p: float,
     uniform: float, weights: int, kept: int,
@@ -64,7 +64,7 @@ def sample_row(
     return _pick(weights, vocabulary, padded, min_p, uniform)
 
 
-@njit(nogil=True, cache=True)
+@native
 def _first(logits: int, vocabulary: int, top: float) -> int:
     """The lowest id whose logit is the largest."""
     at = 0
@@ -75,7 +75,7 @@ def _first(logits: int, vocabulary: int, top: float) -> int:
     return at
 
 
-@njit(nogil=True, cache=True)
+@native
 def _weigh(logits: int, padded: int, top: float, temperature: float, weights: int) -> None:
     """Probabilities but for a factor: the largest is 1."""
     first, heat = splat(top), splat(temperature)
@@ -83,7 +83,7 @@ def _weigh(logits: int, padded: int, top: float, temperature: float, weights: in
         store(weights + at, exp(div(sub(load(logits + at), first), heat)))
 
 
-@njit(nogil=True, cache=True)
+@native
 def _mass(weights: int, padded: int) -> float:
     mass = 0.0
     for at in range(weights, weights + 4 * padded, 4 * WIDTH):
@@ -91,7 +91,7 @@ def _mass(weights: int, padded: int) -> float:
     return mass
 
 
-@njit(nogil=True, cache=True)
+@native
 def _candidates(
     logits: int, vocabulary: int, weights: int, top: float, temperature: float, top_k: int, top_p: float, kept: int
 ) -> int:
@@ -114,7 +114,7 @@ def _candidates(
     return count
 
 
-@njit(nogil=True, cache=True)
+@native
 def _key(logits: int, id: int) -> int:
     """The bits of a logit as a number that orders as logits do."""
     bits = np.int64(peek_int(logits + 4 * id))
@@ -123,7 +123,7 @@ def _key(logits: int, id: int) -> int:
     return bits if bits >= 0 else np.int64(-2147483648) - bits - 1
 
 
-@njit(nogil=True, cache=True)
+@native
 def _keep(logits: int, weights: int, kept: int, count: int, needed: float, by_mass: bool) -> int:
     """Of the ids at `kept` leaves the fewest with the largest logits that hold `needed` of the mass, or are so many."""
     low, high = np.int64(-2147483649), np.int64(2147483648)  # what is above `low` suffices, what is above `high` not
@@ -151,7 +151,7 @@ def _keep(logits: int, weights: int, kept: int, count: int, needed: float, by_ma
     return left
 
 
-@njit(nogil=True, cache=True)
+@native
 def _pick_kept(weights: int, kept: int, count: int, min_p: float, uniform: float) -> int:
     mass = 0.0
     for i in range(count):
@@ -169,7 +169,7 @@ def _pick_kept(weights: int, kept: int, count: int, min_p: float, uniform: float
     return found
 
 
-@njit(nogil=True, cache=True)
+@native
 def _pick(weights: int, vocabulary: int, padded: int, min_p: float, uniform: float) -> int:
     """Of all of them: the 16 in which the sum passes, and then the one."""
     if min_p > 0.0:

@@ -4,7 +4,7 @@ All threads run `take_step` and share out each phase by tickets; between two pha
 numbers say goes into a row's result, in one order, so that nothing depends on who computes it or beside whom.
 """
 import numpy as np
-from numba import njit
+from .native import entry, native
 
 from .attention import SPLIT, attend, merge
 from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store, total
@@ -27,13 +27,13 @@ PHASES = 10  # of a layer, at most
 _ZERO = np.float32(0.0)
 
 
-@njit(nogil=True, cache=True)
+@native
 def take(board: int, phase: int) -> int:
     """The next piece of this phase that nobody has."""
     return add_atomic(board + TICKETS + CELL * phase, np.int32(1))
 
 
-@njit(nogil=True, cache=True)
+@native
 def share_product(
     board: int, threads: int, phase: int, matrix: int, bits: int, passes: int, outputs: int, width: int, x: int,
     tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int,
@@ -48,7 +48,7 @@ def share_product(
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def quantise(x: int, n: int, passes: int, out: int) -> None:
     groups = (n + 31) // 32
     if passes == 1:
@@ -57,7 +57,7 @@ def quantise(x: int, n: int, passes: int, out: int) -> None:
         quantise_two(x, n, out, out + 64 * groups)
 
 
-@njit(nogil=True, cache=True)
+@native
 def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     hidden = plan[HIDDEN]
     token = take(board, phase)
@@ -68,13 +68,13 @@ def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def padded(n: int) -> int:
     """Bytes of a row of n float32 that products write 32 at a time."""
     return (n + PANEL - 1) // PANEL * PANEL * 4
 
 
-@njit(nogil=True, cache=True)
+@native
 def norm_rows(plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int) -> None:
     hidden, passes = plan[HIDDEN], plan[PASSES]
     token = take(board, phase)
@@ -85,7 +85,7 @@ def norm_rows(plan: np.ndarray, board: int, threads: int, phase: int, weight: in
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def turn_rows(
     plan: np.ndarray, layer: np.ndarray, cache: int, board: int, threads: int, phase: int, epsilon: float, scale: float
 ) -> None:
@@ -120,7 +120,7 @@ def turn_rows(
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: int, scratch: int) -> None:
     heads, kv_heads, dim, tokens = plan[HEADS], plan[KV_HEADS], plan[DIM], plan[TOKENS]
     group = heads // kv_heads
@@ -161,7 +161,7 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: int) -> None:
     heads, dim, tokens, passes = plan[HEADS], plan[DIM], plan[TOKENS], plan[PASSES]
     token = take(board, phase)
@@ -177,7 +177,7 @@ def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: 
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     wide, passes = plan[WIDE], plan[PASSES]
     token = take(board, phase)
@@ -187,7 +187,7 @@ def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> No
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: float, scratch: int) -> None:
     """Each row's last token: whether it is finite, and where the row samples, its norm as whole numbers."""
     hidden, passes = plan[HIDDEN], plan[PASSES]
@@ -206,7 +206,7 @@ def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: f
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: int) -> None:
     vocabulary = plan[VOCABULARY]
     size = padded(vocabulary)
@@ -226,7 +226,7 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
     meet(board, threads)
 
 
-@njit(nogil=True, cache=True)
+@native
 def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
     """Books the time since then on a kind of phase (plan.PHASES); one thread does, which also waited for the others."""
     now = clock()
@@ -235,7 +235,7 @@ def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
     return now
 
 
-@njit(nogil=True, cache=True)
+@native
 def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
     """plan, layers: as plan.py says. Every thread of the team calls it with its own number `which`."""
     hidden, wide, dim, passes, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[PASSES], plan[TOKENS]
@@ -283,21 +283,19 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
     tick(plan, which, 13, now)
 
 
-@njit(nogil=True, cache=True)
-def follow(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
-    """A thread of the team: takes part in every step that is ordered, until the end."""
-    order = 0
+@entry
+def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int, order: int) -> None:
+    """Thread 0 orders the step numbered `order`, takes part in it, and returns when it is done. Another thread takes part
+    in every step that is ordered from now on, and returns when the team ends."""
+    if which == 0:
+        for phase in range(plan[LAYERS] * PHASES + 4):
+            write_atomic(board + TICKETS + CELL * phase, np.int32(0))
+        announce(board, ORDER, order)
     while True:
-        order = await_change(board, ORDER, order)
+        if which != 0:
+            order = await_change(board, ORDER, order)
         if order == END:
             return
         take_step(plan, layers, board, threads, which)
-
-
-@njit(nogil=True, cache=True)
-def lead(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, order: int) -> None:
-    """Orders a step, numbered `order`, and takes part in it. Returns when it is done."""
-    for phase in range(plan[LAYERS] * PHASES + 4):
-        write_atomic(board + TICKETS + CELL * phase, np.int32(0))
-    announce(board, ORDER, order)
-    take_step(plan, layers, board, threads, 0)
+        if which == 0:
+            return

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 
 from .lanes import ADDRESS, I32, I64, const, operation, pointer
+from .native import native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
 ORDER, ARRIVED, PHASE, SLEEPING, TICKETS = (cell * CELL for cell in range(5))
@@ -75,7 +76,7 @@ def _futex(b: ir.IRBuilder, address: Any, what: int, value: Any) -> None:
     b.call(function, [const(I64, _FUTEX), address, const(I64, what), b.sext(value, I64), *(const(I64, 0),) * 3])
 
 
-@njit(nogil=True, cache=True)
+@native
 def await_change(board: int, cell: int, old: int) -> int:
     """Waits until the cell holds something else, and returns it."""
     for _ in range(SPINS):
@@ -92,14 +93,14 @@ def await_change(board: int, cell: int, old: int) -> int:
     return found
 
 
-@njit(nogil=True, cache=True)
+@native
 def announce(board: int, cell: int, value: int) -> None:
     write_atomic(board + cell, np.int32(value))
     if read_atomic(board + SLEEPING) > 0:
         wake_all(board + cell)
 
 
-@njit(nogil=True, cache=True)
+@native
 def meet(board: int, threads: int) -> None:
     """Returns when all threads of the team have come here; what they wrote before is seen by all after."""
     if threads == 1:

@@ -12,11 +12,9 @@ Activations come in one of two forms (rows.py):
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from .lanes import ADDRESS, FLOATS, I64, INTS, const, dot_bytes, fma, load_half, load_ints, repeat, repeat_ints
+from .lanes import FLOATS, I64, INTS, const, dot_bytes, fma, load_half, load_ints, outlined, repeat, repeat_ints
 
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16
@@ -33,8 +31,7 @@ def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
     to the next token. out [tokens, 32] float32; with two passes the token's own scale is still missing.
     """
 
-    def build(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        panel, groups, x, facts, row_bytes, row_facts, out = values
+    def build(b, panel, groups, x, facts, row_bytes, row_facts, out):
         totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(2)] for _ in range(tokens)]
         for row in totals:
             for cell in row:
@@ -76,15 +73,8 @@ def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
             for half, cell in enumerate(row):
                 at = b.add(out, const(I64, 4 * (PANEL * t + 16 * half)))
                 b.store(b.load(cell), b.inttoptr(at, FLOATS.as_pointer()), align=4)
-        return context.get_dummy_value()
 
-    arguments = (ADDRESS,) * 7
-
-    def tile(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any) -> Any:
-        return types.none(*arguments), build
-
-    tile.__name__ = tile.__qualname__ = f"tile_{tokens}_{bits}_{passes}"
-    return intrinsic(tile)
+    return outlined(f"tile_{tokens}_{bits}_{passes}", 7, build)
 
 
 def _weights(b: ir.IRBuilder, block: Any, half: int, bits: int) -> list[Any]:
