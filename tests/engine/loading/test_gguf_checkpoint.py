@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,22 @@ def test_arrays_are_the_tensors_in_float32_and_in_their_order(tmp_path: Path) ->
         assert np.array_equal(values, tensors[name].float().numpy()), name
 
 
+def test_reading_a_quantised_tensor_takes_little_more_memory_than_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hamdam.engine.loading.gguf_weights._CHUNK_BYTES", 34 * 64)
+    path = write_gguf(tmp_path / "m.gguf", CONFIG | {"hidden_size": 512}, kinds={"down_proj.weight": Q.Q8_0})
+    checkpoint = open_checkpoint(path)
+    tracemalloc.start()
+    try:
+        values = checkpoint.array("model.layers.0.mlp.down_proj.weight")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert values.nbytes == 512 * 64 * 4
+    assert peak < 1.5 * values.nbytes
+
+
 @pytest.mark.parametrize("kind", [Q.Q4_0, Q.Q4_1, Q.Q8_0])
 def test_the_blocks_of_a_quantised_matrix_come_with_its_rows_in_order(kind: Any, tmp_path: Path) -> None:
     config = CONFIG | {"hidden_size": 64}
@@ -252,6 +269,7 @@ import sys
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from hamdam.engine.loading.checkpoint import open_checkpoint
 checkpoint = open_checkpoint(Path(sys.argv[1]))
