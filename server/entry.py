@@ -3,7 +3,7 @@ import gc
 
 
 def main() -> int:
-    """Importing makes a hundred thousand objects and no garbage: looking for some all the while takes a sixth longer."""
+    """Importing makes a hundred thousand objects and no garbage: looking for it all the while takes a sixth longer."""
     gc.disable()
     from .__main__ import main as command
 
