@@ -44,6 +44,11 @@ class Ceiling:
     bytes_per_s: float
     flops_per_s: float
 
+    @property
+    def text(self) -> str:
+        copies, multiplies = f"{self.bytes_per_s / 1e9:,.1f} GB/s", f"{self.flops_per_s / 1e9:,.0f} GFLOP/s"
+        return f"{self.source}: copies {copies}, multiplies {multiplies}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPoint:

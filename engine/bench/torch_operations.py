@@ -95,7 +95,7 @@ class TorchOperations:
             turned = self._random(rows, heads, shape.head_dim)
             angle = torch.rand(rows, 1, shape.head_dim, device=self._device)
             yield Operation(
-                name=f"rms_norm with residual, {rows}", bytes=4 * x.nbytes, flops=5 * x.numel(),
+                name=f"rms_norm, {rows}", bytes=4 * x.nbytes, flops=5 * x.numel(),
                 call=partial(ops.rms_norm, x, weight, shape.rms_norm_eps, residual=stream),
             )
             yield Operation(
@@ -152,7 +152,7 @@ class TorchOperations:
     def _samples(self) -> Iterator[Operation]:
         count = 16
         logits = torch.randn(count, self._shape.vocab_size, device=self._device, generator=self._generator)
-        for name, heat, top_p in (("greedy", 0.0, 1.0), ("temperature 1", 1.0, 1.0), ("top_p 0.9", 1.0, 0.9)):
+        for name, heat, top_p in (("greedy", 0.0, 1.0), ("at random", 1.0, 1.0), ("top_p 0.9", 1.0, 0.9)):
             settings = [torch.full((count,), x, dtype=torch.float64) for x in (heat, top_p, 0.0, 0.5)]
             settings.insert(1, torch.zeros(count, dtype=torch.int64))
             yield Operation(

@@ -8,8 +8,9 @@ from ...settings import Settings
 from .chat import bench_chat
 from .engine import bench_engine
 from .kernels import bench_kernels
-from .reports import ChatReport, Report, write
-from .table import report_text
+from .page import page
+from .reports import ChatReport, Report, put, write
+from .text import report_text
 
 INTERRUPTED = 130
 BENCHES: Mapping[str, Callable[[argparse.Namespace, Settings], Report]] = {
@@ -27,6 +28,8 @@ def run_bench(asked: argparse.Namespace, settings: Settings) -> int:
     print(report_text(report))
     if asked.json:
         write(report, asked.json)
+    if asked.html:
+        put(asked.html, page(report))
     if not report.complete:
         return INTERRUPTED
     return int(isinstance(report, ChatReport) and any(run.failed for run in report.runs))
