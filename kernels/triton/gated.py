@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..quantized import LARGEST, QuantizedRows
+from .product import converted
 from .quantise import store_quantised
 from .variant import FP8_TARGETS, Variant, meta
 
@@ -54,7 +55,7 @@ def _activate(gate_up, out, scales, n, stride, WIDTH: tl.constexpr, GELU: tl.con
         at = tl.arange(0, 1)[:, None] + row
         store_quantised(product, out + row * n + column, scales + at, mask, at >= 0, LARGEST)
     else:
-        tl.store(out + row * n + column, product.to(out.dtype.element_ty), mask)
+        tl.store(out + row * n + column, converted(product, out.dtype.element_ty), mask)
 
 
 def _variants() -> tuple[Variant, ...]:

@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..quantized import FP8_BLOCK, LARGEST, QuantizedRows
+from .product import INTERPRETED
 from .variant import FP8_TARGETS, Variant, meta
 
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2²³: added and taken away again, it leaves the nearest whole number
@@ -14,13 +15,24 @@ ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2²³: added and taken away again, i
 
 @triton.jit
 def store_quantised(x, at, scales_at, mask, scales_mask, LARGEST: tl.constexpr):
-    """x [rows, columns] float32, 0 where masked, to `at` with scales [rows, 1]: kernels/quantized.py's quantise_rows."""
+    """x [rows, columns] float32, 0 where masked, to `at`, and scales [rows, 1], as kernels/quantized.py defines it."""
     scale = tl.maximum(tl.max(tl.abs(x), 1)[:, None], 1e-12) / LARGEST
     scaled = tl.minimum(tl.maximum(x / scale, -LARGEST), LARGEST)
     if at.dtype.element_ty == tl.int8:
         scaled = (scaled + ROUNDER) - ROUNDER  # ties to even
+    elif INTERPRETED:
+        scaled = _of_four_bits(scaled)
     tl.store(at, scaled.to(at.dtype.element_ty), mask)
     tl.store(scales_at, scale, scales_mask)
+
+
+@triton.jit
+def _of_four_bits(x):
+    """float32 rounded to what float8_e4m3fn holds, ties to even: the interpreter's own conversion rounds wrongly."""
+    bits = x.to(tl.uint32, bitcast=True)
+    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & 0xFFF00000).to(tl.float32, bitcast=True)
+    tiny = (x + ROUNDER / 512) - ROUNDER / 512  # a multiple of 2⁻⁹, below 2⁻⁶
+    return tl.where(tl.abs(x) < 0.015625, tiny, normal)
 
 
 def quantise_rows(x: Tensor, dtype: torch.dtype, *, block: int | None = None) -> QuantizedRows:

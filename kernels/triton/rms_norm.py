@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..quantized import LARGEST, QuantizedRows
+from .product import converted
 from .quantise import store_quantised
 from .variant import FP8_TARGETS, TARGETS, Variant, meta
 
@@ -47,7 +48,7 @@ def _rms_norm(
     numbers = tl.load(x + row.to(tl.int64) * stride + column, mask, other=0.0)
     if ADDED:
         numbers = numbers.to(tl.float32) + tl.load(residual + at, mask, other=0.0).to(tl.float32)
-        numbers = numbers.to(residual.dtype.element_ty)  # the norm is taken of what the residual holds
+        numbers = converted(numbers, residual.dtype.element_ty)  # the norm is taken of what the residual holds
         tl.store(residual + at, numbers, mask)
     wide = numbers.to(tl.float32)
     mean = tl.sum(wide * (wide * inverse), 1)[:, None]  # divided first: the sum of large squares is no infinity
@@ -55,7 +56,7 @@ def _rms_norm(
     if LARGEST:
         store_quantised(normed, out + at, scales + row, mask, row < count, LARGEST)
     else:
-        tl.store(out + at, normed.to(out.dtype.element_ty), mask)
+        tl.store(out + at, converted(normed, out.dtype.element_ty), mask)
 
 
 def _variants() -> tuple[Variant, ...]:
@@ -69,8 +70,8 @@ def _variants() -> tuple[Variant, ...]:
     )
     made = read + 2 * x.nbytes + x.numel() + 4 * tokens
     return *whole, *(
-        Variant(f"64 x 4096, residual, to {dtype}", partial(norm, residual=x, out_dtype=dtype), made, 8 * x.numel(), targets)
-        for dtype, targets in ((torch.int8, TARGETS), (torch.float8_e4m3fn, FP8_TARGETS))
+        Variant(f"64 x 4096, residual, to {name}", partial(norm, residual=x, out_dtype=dtype), made, 8 * x.numel(), on)
+        for name, dtype, on in (("int8", torch.int8, TARGETS), ("fp8", torch.float8_e4m3fn, FP8_TARGETS))
     )
 
 
