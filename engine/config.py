@@ -13,7 +13,7 @@ BLOCK_SIZE = 16
 class EngineConfig:
     model: Path
     device: str = "auto"  # auto | cpu | cuda
-    dtype: str = "auto"  # auto | float32 | bfloat16; auto is float32 on the CPU
+    dtype: str = "auto"  # auto | int8 | int16 | float32 | bfloat16; runners.py says what each is, and what auto takes
     kv_memory: int = 1 << 30  # bytes for KV blocks
     max_context: int | None = None  # tokens; None: what the model was trained for
     max_batch_tokens: int = 256  # tokens computed in one step, decode and prefill together
@@ -22,3 +22,4 @@ class EngineConfig:
     session_ttl: float = 1800.0  # seconds an idle session keeps its pin before others may take it first
     session_quota: float = 0.5  # share of the pool that one owner's idle sessions may pin before they are taken first
     threads: int | None = None  # CPU threads of the kernels; None: all cores
+    cache: Path | None = None  # folder for what can be made again: compiled code, packed weights; None: nothing is kept

@@ -7,7 +7,7 @@ from .text.codec import Codec
 def open_engine(config: EngineConfig) -> Engine:
     """Reads the model and prepares its KV pool; raises ModelError with one line where that cannot be done."""
     # The one import inside a function here: torch takes most of a second, and half of the command line never computes.
-    from .execution.model_runner import load_runner
+    from .execution.runners import open_runner
     from .loading.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(config.model)
@@ -19,5 +19,5 @@ def open_engine(config: EngineConfig) -> Engine:
         bos_id=checkpoint.bos_id,
         eos_ids=checkpoint.eos_ids,
     )
-    runner = load_runner(checkpoint, config)
+    runner = open_runner(checkpoint, config)
     return Engine(config, codec, runner, model_name=checkpoint.name, sampling=checkpoint.sampling)

@@ -28,7 +28,7 @@ SERVE_HELP = {
     "public_url": ("URL", "where people find it, when that is not the address they type (behind a proxy: https://…)"),
     "model": ("NAME|PATH", "a .gguf file, a folder with safetensors, or the name of a model that was pulled"),
     "device": ("auto|cpu|cuda", "what computes (auto)"),
-    "dtype": ("auto|float32|bfloat16", "in what precision (auto)"),
+    "dtype": ("auto|int8|int16|float32|bfloat16", "in what precision; the faster come first (auto)"),
     "kv_memory": ("SIZE", "memory for what conversations keep computed, such as 512MB or 4GiB (1GiB)"),
     "max_context": ("N", "tokens a conversation may have (what the model was trained for)"),
 }

@@ -139,7 +139,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "public_url": _public_url,
     "model": _text,
     "device": _choice("auto", "cpu", "cuda"),
-    "dtype": _choice("auto", "float32", "bfloat16"),
+    "dtype": _choice("auto", "int8", "int16", "float32", "bfloat16"),
     "kv_memory": size,
     "max_context": _number(16, 100_000_000),
 }

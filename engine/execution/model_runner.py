@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hamdam.kernels.device import for_device
@@ -13,7 +14,8 @@ from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
 from ..models.llama import Llama
 from ..policy.batch import Batch, Broken, Row
-from .kv_cache import blocks_that_fit
+from .draws import BROKEN_HIDDEN
+from .kv_cache import blocks_that_fit, context_limit
 from .sampler import sample
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,7 +44,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is not known; auto, {' and '.join(DTYPES)} are")
+        raise ModelError(f"dtype {name!r} is not known; auto, int8, int16, {' and '.join(DTYPES)} are")
     return DTYPES[name]
 
 
@@ -63,10 +65,9 @@ class ModelRunner:
         self, checkpoint: Checkpoint, config: EngineConfig, *, device: torch.device, dtype: torch.dtype
     ) -> None:
         model = checkpoint.config
-        self.max_context = config.max_context or model.max_context
-        if self.max_context > model.max_context:
-            raise ModelError(f"max_context is {self.max_context}; the model was trained for {model.max_context} tokens")
-        self.num_blocks = blocks_that_fit(config, model, dtype)
+        self.max_context = context_limit(config, model)
+        self.num_blocks = blocks_that_fit(config, model, dtype.itemsize)
+        self.num_layers = model.num_layers
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self._device = device
@@ -88,6 +89,11 @@ class ModelRunner:
         step = self._step(batch.rows)
         hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
         return self._results(batch.rows, hidden)
+
+    def kv(self, blocks: list[int], layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Keys and values of whole blocks in one layer: [blocks, 16, kv_heads, head_dim] each."""
+        keys, values = self._cache[layer][:, blocks].float().cpu().numpy()
+        return keys, values
 
     def close(self) -> None:
         """Frees the weights and the KV cache."""
@@ -123,7 +129,7 @@ class ModelRunner:
         blocks are about to be published, and what is not a number there would spread to all who share them."""
         finite = hidden.isfinite().all(-1).tolist()
         results: list[int | Broken | None] = [
-            None if fine else Broken("the model's hidden state is not finite numbers") for fine in finite
+            None if fine else BROKEN_HIDDEN for fine in finite
         ]
         sampling = [index for index, row in enumerate(rows) if row.sample]
         if sampling:

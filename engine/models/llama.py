@@ -12,7 +12,7 @@ from torch import Tensor
 from hamdam.kernels.ops import Ops, Rows, Weight
 
 from .config import ModelConfig
-from .rotary import inverse_frequencies, turns
+from .rotary import inverse_frequencies
 from .weights import assign
 
 
@@ -83,7 +83,7 @@ class Llama:
         ]
         self.norm = parameter(hidden)
         self.head: Weight = self.embedding if config.tie_word_embeddings else parameter(config.vocab_size, hidden)
-        self.frequencies = inverse_frequencies(config).to(device)
+        self.frequencies = torch.from_numpy(inverse_frequencies(config)).to(device)
 
     def load(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Fills every parameter, then packs the matrices. ModelError where `tensors` are not exactly the model's."""
@@ -129,3 +129,10 @@ class Llama:
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> [rows, vocabulary] float32."""
         return self.ops.linear(hidden, self.head).float()
+
+
+def turns(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """For `Ops.rotary`: positions [tokens] and frequencies [head_dim / 2] -> cosine and sine, [tokens, 1, head_dim], the first half of the sine negative."""
+    angles = positions[:, None, None] * frequencies
+    cosine, sine = angles.cos(), angles.sin()
+    return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)

@@ -44,8 +44,11 @@ class Runner(Protocol):
     vocab_size: int
     max_context: int
     eos_ids: frozenset[int]
-    description: str  # the device and what it computes in, for people
     kv_fingerprint: str  # model weights + KV dtype + layout: part of every cache key
+
+    @property
+    def description(self) -> str:
+        """The device and what it computes in, for people."""
 
     def run(self, batch: Batch) -> list[int | Broken | None]:
         """One entry a row: the sampled id, Broken, or None where the row has no `sample`."""

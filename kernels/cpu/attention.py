@@ -11,14 +11,38 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from .native import native
 from numba.core import cgutils
 
 from .lanes import (
-    FLOATS, I64, WIDTH, add, bf16_bits, const, div, dot_bf16, exp, fma, larger, largest, lane_numbers, load,
-    load_ints, mul, outlined, peek_float, peek_int, peek_long, poke_float, poke_long, prefetch, repeat_ints, splat, store, store_shorts, sub, total,
+    FLOATS,
+    I64,
+    WIDTH,
+    add,
+    const,
+    div,
+    exp,
+    fma,
+    lane_numbers,
+    larger,
+    load,
+    load_ints,
+    mul,
+    outlined,
+    peek_float,
+    peek_int,
+    peek_long,
+    poke_float,
+    poke_long,
+    prefetch,
+    repeat_ints,
+    splat,
+    store,
+    store_shorts,
+    sub,
     where_less,
 )  # fmt: skip
+from .native import native
+from .sums import bf16_bits, dot_bf16, largest, total
 
 CHUNK = 64  # keys whose scores are taken at once
 PAGES = CHUNK // WIDTH

@@ -101,7 +101,7 @@ class Decoder:
         self._room(max_tokens, 1, 1)
         self._order = 0
         plan, layers = self._plan, self._layers
-        self._team = Team(threads, PHASES * shape.layers + 4, lambda *which: run_step(plan, layers, *which, 0))
+        self._team = Team(threads, PHASES * shape.layers + 4, lambda board, threads, which: run_step(plan, layers, board, threads, which, 0))
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
@@ -126,6 +126,14 @@ class Decoder:
         """Copies block a onto block b in all layers, for each (a, b) in order."""
         for source, target in pairs:
             self.cache[:, :, target] = self.cache[:, :, source]
+
+    def take_kv(self, blocks: NDArray[np.intp], keys: Floats, values: Floats, layer: int) -> None:
+        """Writes whole blocks of one layer: keys and values [blocks, 16, kv_heads, dim]."""
+        half = 2 * BLOCK * self.shape.dim
+        own = keys.reshape(len(blocks), BLOCK, self.shape.kv_heads, -1, 2).transpose(2, 0, 3, 1, 4)
+        self.cache[layer][:, blocks, :half] = _bf16(own).view(np.uint8).reshape(own.shape[0], len(blocks), half)
+        own = values.reshape(len(blocks), BLOCK // 2, 2, self.shape.kv_heads, -1).transpose(3, 0, 1, 4, 2)
+        self.cache[layer][:, blocks, half:] = _bf16(own).view(np.uint8).reshape(own.shape[0], len(blocks), half)
 
     def close(self) -> None:
         """Ends the threads. Idempotent."""
@@ -212,3 +220,10 @@ def _untouched(size: int) -> NDArray[np.uint8]:
     room = np.empty(size + PAGE, np.uint8)
     start = -room.ctypes.data % PAGE
     return room[start : start + size]
+
+
+def _bf16(x: Floats) -> NDArray[np.uint16]:
+    """The upper halves of float32, rounded to the nearest even one."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return ((bits + (np.uint32(0x7FFF) + odd)) >> np.uint32(16)).astype(np.uint16)

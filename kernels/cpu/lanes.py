@@ -23,7 +23,7 @@ _FEATURES = (get_host_cpu_features() if config.CPU_FEATURES is None else config.
 HAS_INT8_DOT, HAS_BF16_DOT = "+avx512vnni" in _FEATURES, "+avx512bf16" in _FEATURES
 
 
-class Lanes(types.Type):  # type: ignore[misc]  # numba has no types
+class Lanes(types.Type):
     """One register: 16 numbers of `element`."""
 
     def __init__(self, element: str, llvm_type: ir.VectorType) -> None:
@@ -32,7 +32,7 @@ class Lanes(types.Type):  # type: ignore[misc]  # numba has no types
 
 
 @register_model(Lanes)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
+class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Lanes) -> None:
         super().__init__(manager, kind, kind.llvm_type)
 
@@ -41,7 +41,7 @@ FloatLanes, IntLanes = Lanes("f32", FLOATS), Lanes("i32", INTS)
 ADDRESS = types.int64
 
 
-class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has none
+class _Bfloat(ir.Type):  # llvmlite has none
     def _to_string(self) -> str:
         return "bfloat"
 
@@ -100,12 +100,12 @@ def outlined(name: str, count: int, emit: Emit) -> Any:
         b.call(function, values)
         return context.get_dummy_value()
 
+    signature = types.none(*(ADDRESS,) * count)
     takes = {
         5: lambda typing, a, b, c, d, e: (signature, build),
         6: lambda typing, a, b, c, d, e, f: (signature, build),
         7: lambda typing, a, b, c, d, e, f, g: (signature, build),
     }[count]
-    signature = types.none(*(ADDRESS,) * count)
     takes.__name__ = takes.__qualname__ = name
     return intrinsic(takes)
 
@@ -355,68 +355,3 @@ def exp(b, x):
     made = b.bitcast(b.add(b.bitcast(value, INTS), power), FLOATS)
     made = b.select(b.fcmp_ordered("<", x, low), const(FLOATS, 0.0), made)
     return b.select(b.fcmp_unordered("uno", x, x), x, made)
-
-
-# Dot products
-
-
-@operation(IntLanes, IntLanes, IntLanes, IntLanes)
-def dot_bytes(b, total, unsigned, signed):
-    """total + the sum of 4 products in each lane, of bytes that are unsigned on one side and signed on the other."""
-    if HAS_INT8_DOT:
-        return call(b, "llvm.x86.avx512.vpdpbusd.512", INTS, total, unsigned, signed)
-    for shift in (0, 8, 16, 24):
-        left = b.and_(b.lshr(unsigned, const(INTS, shift)), const(INTS, 255))
-        right = b.ashr(b.shl(signed, const(INTS, 24 - shift)), const(INTS, 24))
-        total = b.add(total, b.mul(left, right))
-    return total
-
-
-@operation(FloatLanes, FloatLanes, IntLanes, IntLanes)
-def dot_bf16(b, total, x, y):
-    """total + the sum of 2 products in each lane, of pairs of bfloat16."""
-    if HAS_BF16_DOT:
-        pairs = ir.VectorType(BF16, 2 * WIDTH)
-        return call(b, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, total, b.bitcast(x, pairs), b.bitcast(y, pairs))
-    for first in (True, False):
-        left, right = (
-            b.bitcast(b.shl(v, const(INTS, 16)) if first else b.and_(v, const(INTS, -65536)), FLOATS) for v in (x, y)
-        )
-        total = call(b, "llvm.fma.v16f32", FLOATS, left, right, total)
-    return total
-
-
-@operation(IntLanes, FloatLanes)
-def bf16_bits(b, x):
-    """Each lane rounded to bfloat16, in the low half of its lane."""
-    bits = b.bitcast(x, INTS)
-    odd = b.and_(b.lshr(bits, const(INTS, 16)), const(INTS, 1))
-    return b.lshr(b.add(bits, b.add(odd, const(INTS, 0x7FFF))), const(INTS, 16))
-
-
-# Reductions, in one fixed order: halves upon each other
-
-
-def _reduce(b, x, combine):
-    for half in (8, 4, 2, 1):
-        low, high = (
-            b.shuffle_vector(x, ir.Constant(x.type, ir.Undefined), ir.Constant(ir.VectorType(I32, half), list(lanes)))
-            for lanes in (range(half), range(half, 2 * half))
-        )
-        x = combine(low, high)
-    return b.extract_element(x, const(I32, 0))
-
-
-@operation(types.float32, FloatLanes)
-def total(b, x):
-    return _reduce(b, x, b.fadd)
-
-
-@operation(types.int32, IntLanes)
-def total_ints(b, x):
-    return _reduce(b, x, b.add)
-
-
-@operation(types.float32, FloatLanes)
-def largest(b, x):
-    return _reduce(b, x, lambda low, high: b.select(b.fcmp_ordered(">", low, high), low, high))

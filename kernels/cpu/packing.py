@@ -51,7 +51,7 @@ def from_gguf(name: str, blocks: Bytes) -> Blocks:
 
     scales = halves(0)
     if name == "Q8_0":
-        return Blocks(8, blocks[..., 2:] ^ 0x80, scales)
+        return Blocks(8, blocks[..., 2:] ^ np.uint8(0x80), scales)
     if name == "Q4_0":
         return Blocks(4, blocks[..., 2:], scales, (scales * np.float16(-8)).astype(np.float16))
     if name == "Q4_1":

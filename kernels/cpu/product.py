@@ -6,9 +6,9 @@ gates and their 16 ups side by side.
 from typing import Any
 
 import numpy as np
-from .native import native
 
-from .lanes import WIDTH, add, fma, load, mul, peek_byte, peek_float, peek_half, poke_float, splat, store
+from .lanes import WIDTH, add, load, mul, peek_byte, peek_float, peek_half, poke_float, splat, store
+from .native import native
 from .rows import gate
 from .tiles import GROUP, PANEL, matrix_tile
 

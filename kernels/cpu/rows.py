@@ -4,13 +4,38 @@ Sums run in one fixed order over the row alone. A number that is no number, or i
 not-a-number, and with it all that is computed from the row: it cannot get lost on the way through whole numbers.
 """
 import numpy as np
-from .native import native
 
 from .lanes import (
-    WIDTH, absolute, add, add_ints, bf16_bits, div, exp, fma, largest, larger, load, mul, peek_float, peek_int,
-    peek_short, poke_float, poke_int, poke_short, rounded, shift_left, shift_right, splat, splat_ints, store,
-    store_bytes, store_shorts, sub, sub_ints, to_ints, total, total_ints,
+    WIDTH,
+    absolute,
+    add,
+    add_ints,
+    div,
+    exp,
+    fma,
+    larger,
+    load,
+    mul,
+    peek_float,
+    peek_int,
+    peek_short,
+    poke_float,
+    poke_int,
+    poke_short,
+    rounded,
+    shift_left,
+    shift_right,
+    splat,
+    splat_ints,
+    store,
+    store_bytes,
+    store_shorts,
+    sub,
+    sub_ints,
+    to_ints,
 )  # fmt: skip
+from .native import native
+from .sums import bf16_bits, largest, total, total_ints
 from .tiles import GROUP
 
 HIGHEST = 32512.0  # of two passes: 127 * 256, so that the high byte never overflows

@@ -5,12 +5,24 @@ halving the range of its bits. It is sought among the few tokens that are at lea
 only where these do not suffice among all.
 """
 import numpy as np
-from .native import native
 
 from .lanes import (
-    WIDTH, add, div, exp, fma, largest, larger, load, peek_float, peek_int, poke_float, poke_int, splat, store, sub,
-    total,
+    WIDTH,
+    div,
+    exp,
+    fma,
+    larger,
+    load,
+    peek_float,
+    peek_int,
+    poke_float,
+    poke_int,
+    splat,
+    store,
+    sub,
 )  # fmt: skip
+from .native import native
+from .sums import largest, total
 
 BROKEN = -1
 LIKELY = 16.0  # of logits over temperature below the largest: tokens looked at first

@@ -4,21 +4,83 @@ All threads run `take_step` and share out each phase by tickets; between two pha
 numbers say goes into a row's result, in one order, so that nothing depends on who computes it or beside whom.
 """
 import numpy as np
-from .native import entry, native
+from numba import int64
 
 from .attention import SPLIT, attend, merge
-from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store, total
+from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store
+from .native import entry, native
 from .plan import (
-    ATTENDED, ATTENTION_NORM, BAN_STARTS, BANNED, BLOCK_BYTES, BROKEN_HIDDEN, BROKEN_LOGITS, BYTES, CACHE, CLOCKS, DIM,
-    DOWN_BITS, DOWN_MATRIX, EMBEDDING, EMBEDDING_BITS, FACTORS, GATE_UP_BITS, GATE_UP_MATRIX, GATED, HEAD, HEAD_BITS,
-    HEAD_BYTES, HEADS, HIDDEN, IDS, KEY_NORM, KV_HEADS, LAYER_BYTES, LAYERS, LOGITS, MLP_NORM, NORM, NOTHING, OUTPUT_BIAS,
-    OUTPUT_BITS, OUTPUT_MATRIX, OWNERS, PASSES, PICKING, POSITIONS, QKV, QKV_BIAS, QKV_BITS, QKV_MATRIX, QUERY,
-    QUERY_NORM, RESULTS, ROWS, SAMPLED, SAMPLES, SCRATCH, SCRATCH_BYTES, SETTINGS, STARTS, STATES, STREAM, TABLE_WIDTH,
-    TABLES, TOKENS, TURNS, UNIT, UNITS, VOCABULARY, WIDE, WIDE_BYTES, WINDOW,
+    ATTENDED,
+    ATTENTION_NORM,
+    BAN_STARTS,
+    BANNED,
+    BLOCK_BYTES,
+    BROKEN_HIDDEN,
+    BROKEN_LOGITS,
+    BYTES,
+    CACHE,
+    CLOCKS,
+    DIM,
+    DOWN_BITS,
+    DOWN_MATRIX,
+    EMBEDDING,
+    EMBEDDING_BITS,
+    FACTORS,
+    GATE_UP_BITS,
+    GATE_UP_MATRIX,
+    GATED,
+    HEAD,
+    HEAD_BITS,
+    HEAD_BYTES,
+    HEADS,
+    HIDDEN,
+    IDS,
+    KEY_NORM,
+    KV_HEADS,
+    LAYER_BYTES,
+    LAYERS,
+    LOGITS,
+    MLP_NORM,
+    NORM,
+    NOTHING,
+    OUTPUT_BIAS,
+    OUTPUT_BITS,
+    OUTPUT_MATRIX,
+    OWNERS,
+    PASSES,
+    PICKING,
+    POSITIONS,
+    QKV,
+    QKV_BIAS,
+    QKV_BITS,
+    QKV_MATRIX,
+    QUERY,
+    QUERY_NORM,
+    RESULTS,
+    ROWS,
+    SAMPLED,
+    SAMPLES,
+    SCRATCH,
+    SCRATCH_BYTES,
+    SETTINGS,
+    STARTS,
+    STATES,
+    STREAM,
+    TABLE_WIDTH,
+    TABLES,
+    TOKENS,
+    TURNS,
+    UNIT,
+    UNITS,
+    VOCABULARY,
+    WIDE,
+    WIDE_BYTES,
+    WINDOW,
 )  # fmt: skip
 from .product import ADD, GATE, WRITE, product, read_row, row_bytes
 from .rows import narrow, norm, quantise_one, quantise_two, rotate, store_key, store_value
 from .sample import BROKEN, sample_row
+from .sums import total
 from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, meet, write_atomic
 from .tiles import PANEL
 
@@ -299,3 +361,8 @@ def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, whi
         take_step(plan, layers, board, threads, which)
         if which == 0:
             return
+
+
+def compile_step() -> None:
+    """Compiles all of it, or loads what was compiled."""
+    run_step.compile((int64[::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]

@@ -14,7 +14,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from .lanes import FLOATS, I64, INTS, const, dot_bytes, fma, load_half, load_ints, outlined, repeat, repeat_ints
+from .lanes import FLOATS, I64, INTS, const, fma, load_half, load_ints, outlined, repeat, repeat_ints
+from .sums import dot_bytes
 
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16

@@ -62,5 +62,6 @@ def engine_for(settings: Settings) -> Engine:
             kv_memory=settings.kv_memory,
             max_context=settings.max_context,
             max_queued=settings.limits.queued_in_all,
+            cache=DataFolder(settings.data).cache,
         )
     )

@@ -36,6 +36,11 @@ class DataFolder:
         return self.path / "models"
 
     @property
+    def cache(self) -> Path:
+        """What can be made again. Compiled code lies there: like all of the folder it is nobody else's to write."""
+        return self.path / "cache"
+
+    @property
     def secrets(self) -> Path:
         return self.path / "secrets"
 

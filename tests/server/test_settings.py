@@ -89,7 +89,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ("port", "٨٠"),
         ("device", "gpu"),
         ("dtype", "float16"),
-        ("dtype", "int8"),
+        ("dtype", "int4"),
         ("kv_memory", "lots"),
         ("max_context", "0"),
         ("max_context", "9" * 30),

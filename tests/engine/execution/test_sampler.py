@@ -7,7 +7,8 @@ import pytest
 import torch
 from stepping import Answer, run, scheduler_for, sequence
 
-from hamdam.engine.execution.sampler import GREEDY_BELOW, sample, uniform
+from hamdam.engine.execution.draws import GREEDY_BELOW, uniform
+from hamdam.engine.execution.sampler import sample
 from hamdam.engine.policy.batch import Batch, Broken
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence

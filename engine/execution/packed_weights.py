@@ -1,0 +1,163 @@
+"""PackedWeights: a checkpoint's tensors as the CPU path wants them, and the file in which they are kept for next time.
+
+Packing reads the whole model; reading what was packed takes as long as copying it. The file is a line of JSON that says
+what lies where, and then the arrays.
+"""
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamdam.kernels.cpu.decoder import LayerWeights, Shape, Weights
+from hamdam.kernels.cpu.packing import Blocks, Packed, from_floats, from_gguf, joined, pack, side_by_side
+
+from ..loading.checkpoint import Checkpoint
+from ..models.config import ModelConfig
+
+LAYOUT = 1  # to be raised whenever what packing makes looks different
+ALIGNMENT = 4096
+PADDED = 32  # products add biases 32 at a time
+Named = Iterator[tuple[str, Packed | NDArray[np.float32] | None]]
+
+
+def shape_of(config: ModelConfig) -> Shape:
+    return Shape(
+        layers=config.num_layers, hidden=config.hidden_size, heads=config.num_heads, kv_heads=config.num_kv_heads,
+        dim=config.head_dim, wide=config.intermediate_size, vocabulary=config.vocab_size, epsilon=config.rms_norm_eps,
+        window=config.sliding_window or 0,
+    )
+
+
+def open_packed(checkpoint: Checkpoint, cache: Path | None) -> Weights:
+    """From the cache, or packed now and left there."""
+    path = None if cache is None else cache / f"{checkpoint.fingerprint[:32]}-{LAYOUT}.packed"
+    found = None if path is None else _read(path)
+    if found is not None:
+        return _weights(found.__getitem__, checkpoint.config)
+    packed = dict(_pack(checkpoint))
+    if path is not None:
+        _write(path, packed)
+    return _weights(packed.__getitem__, checkpoint.config)
+
+
+def _weights(named: Callable[[str], Any], config: ModelConfig) -> Weights:
+    layers = [
+        LayerWeights(**{field.name: named(f"{index}.{field.name}") for field in fields(LayerWeights)})
+        for index in range(config.num_layers)
+    ]
+    embedding = named("embedding")
+    head = embedding if config.tie_word_embeddings else named("head")
+    return Weights(embedding=embedding, layers=layers, norm=named("norm"), head=head)
+
+
+def _pack(checkpoint: Checkpoint) -> Named:
+    """Every matrix and vector by its place, in the order in which a step reads them."""
+    config = checkpoint.config
+    hidden, query = config.hidden_size, config.num_heads * config.head_dim
+
+    def blocks(*names: str) -> list[Blocks]:
+        """Number for number where all are stored in 4 bits, or all in 8; else rounded to 8."""
+        stored = [checkpoint.quantized(name) for name in names]
+        whole = [from_gguf(one.format, one.blocks) for one in stored if one is not None]
+        if len(whole) == len(names) and len({one.bits for one in whole}) == 1:
+            return whole
+        return [from_floats(checkpoint.array(name)) for name in names]
+
+    def vector(name: str) -> NDArray[np.float32]:
+        return np.ascontiguousarray(checkpoint.array(name))
+
+    yield "embedding", pack(joined(blocks("model.embed_tokens.weight")), hidden)
+    for index in range(config.num_layers):
+        layer, attention = f"model.layers.{index}", f"model.layers.{index}.self_attn"
+        qkv = [f"{attention}.{part}_proj" for part in "qkv"]
+        bias = [vector(f"{name}.bias") for name in qkv] if config.attention_bias else None
+        output_bias = [vector(f"{attention}.o_proj.bias")] if config.attention_output_bias else None
+        yield f"{index}.attention_norm", vector(f"{layer}.input_layernorm.weight")
+        yield f"{index}.qkv", pack(joined(blocks(*(f"{name}.weight" for name in qkv))), hidden)
+        yield f"{index}.qkv_bias", _padded(bias)
+        yield f"{index}.query_norm", vector(f"{attention}.q_norm.weight") if config.qk_norm else None
+        yield f"{index}.key_norm", vector(f"{attention}.k_norm.weight") if config.qk_norm else None
+        yield f"{index}.output", pack(joined(blocks(f"{attention}.o_proj.weight")), query)
+        yield f"{index}.output_bias", _padded(output_bias)
+        yield f"{index}.mlp_norm", vector(f"{layer}.post_attention_layernorm.weight")
+        gate, up = blocks(f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.up_proj.weight")
+        yield f"{index}.gate_up", pack(side_by_side(gate, up), hidden)
+        yield f"{index}.down", pack(joined(blocks(f"{layer}.mlp.down_proj.weight")), config.intermediate_size)
+    yield "norm", vector("model.norm.weight")
+    if not config.tie_word_embeddings:
+        yield "head", pack(joined(blocks("lm_head.weight")), hidden)
+
+
+def _padded(parts: list[NDArray[np.float32]] | None) -> NDArray[np.float32] | None:
+    if parts is None:
+        return None
+    bias = np.concatenate(parts)
+    return np.pad(bias, (0, -len(bias) % PADDED))
+
+
+def _write(path: Path, packed: dict[str, Packed | NDArray[np.float32] | None]) -> None:
+    """Whole or not at all, also when the machine fails while it is written."""
+    listing: dict[str, Any] = {}
+    offset = 0
+    for name, value in packed.items():
+        if isinstance(value, Packed):
+            listing[name] = {"at": offset, "size": value.data.nbytes, "packed": [value.bits, value.outputs, value.inputs]}
+            offset += _up(value.data.nbytes)
+        elif value is not None:
+            listing[name] = {"at": offset, "size": value.nbytes}
+            offset += _up(value.nbytes)
+        else:
+            listing[name] = None
+    header = json.dumps({"size": offset, "arrays": listing}).encode()
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(header + b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n")
+            for value in packed.values():
+                if value is not None:
+                    data = value.data if isinstance(value, Packed) else value
+                    file.write(data.tobytes())
+                    file.write(bytes(_up(data.nbytes) - data.nbytes))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """None where there is no such file, or not a whole one."""
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            said = json.loads(header)
+            room = mmap.mmap(-1, max(1, said["size"]))  # anonymous, so that it may lie in huge pages
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                room.madvise(mmap.MADV_HUGEPAGE)
+            if file.readinto(room) != said["size"]:
+                return None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    data = np.frombuffer(room, np.uint8)
+    found: dict[str, Any] = {}
+    for name, place in said["arrays"].items():
+        if place is None:
+            found[name] = None
+            continue
+        own = data[place["at"] : place["at"] + place["size"]]
+        if "packed" in place:
+            bits, outputs, inputs = place["packed"]
+            found[name] = Packed(bits, outputs, inputs, own)
+        else:
+            found[name] = own.view(np.float32)
+    return found
+
+
+def _up(size: int) -> int:
+    return -(-size // 64) * 64

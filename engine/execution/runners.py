@@ -1,0 +1,90 @@
+"""open_runner: which runner computes a model here, by its dtype and by what this machine has. It computes nothing.
+
+  int8      on the CPU: native code, weights as 4 or 8 bits, activations as 8 bits in groups of 32
+  int16     on the CPU: the same with activations of 16 bits: slower, and as exact as float32 to four digits
+  float32, bfloat16    PyTorch, on either device
+  auto      on the CPU int8 where it can be had, else float32; on a GPU bfloat16
+"""
+import logging
+import os
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..config import EngineConfig
+from ..errors import ModelError
+from ..loading.checkpoint import Checkpoint
+from ..models.config import ModelConfig
+from ..policy.batch import Runner
+
+log = logging.getLogger("hamdam.engine")
+PASSES = {"int8": 1, "int16": 2}
+GPU_NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of them is there where Linux sees a GPU that computes
+
+
+def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
+    """Raises ModelError where what was asked for cannot be had. Only what is chosen is imported: PyTorch takes most of a
+    second and 200 MB, numba is not everywhere.
+
+    `auto` without a cache folder is PyTorch's, since native code would have to be compiled at every start.
+    """
+    if config.dtype in PASSES or (config.dtype == "auto" and config.cache is not None):
+        why = _no_native(checkpoint.config, config)
+        if why is None:
+            return _native(checkpoint, config, PASSES.get(config.dtype, 1))
+        if config.dtype in PASSES:
+            raise ModelError(f"dtype {config.dtype} cannot be had: {why}")
+        if not _on_gpu(config):
+            log.warning("computing with PyTorch, several times slower than native code: %s", why)
+    from .model_runner import load_runner
+
+    return load_runner(checkpoint, config)
+
+
+def _native(checkpoint: Checkpoint, config: EngineConfig, passes: int) -> Runner:
+    from hamdam.kernels.cpu import warm
+
+    if config.cache is not None:
+        warm.use(warm.folder_in(config.cache))  # before anything that is to be compiled is imported
+    from .native_opening import open_native
+
+    def with_pytorch():  # type: ignore[no-untyped-def]
+        from .model_runner import load_runner
+
+        # KV in float32 takes twice the memory that it takes in bfloat16, for as many blocks.
+        return load_runner(checkpoint, replace(config, dtype="float32", device="cpu", kv_memory=2 * config.kv_memory))
+
+    return open_native(checkpoint, config, with_pytorch, threads=threads_of(config), passes=passes)
+
+
+def threads_of(config: EngineConfig) -> int:
+    """Those asked for, else one for each core that this process may use."""
+    if config.threads is not None:
+        return config.threads
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _no_native(model: ModelConfig, config: EngineConfig) -> str | None:
+    """Why native code cannot be had; None where it can."""
+    if _on_gpu(config):
+        return "it is the CPU's"
+    if find_spec("numba") is None:
+        return "numba is not installed"
+    for name in ("hidden_size", "intermediate_size", "head_dim"):
+        if getattr(model, name) % 16:
+            return f"{name} of this model is {getattr(model, name)}, no multiple of 16"
+    from hamdam.kernels.cpu import warm
+
+    return warm.missing()
+
+
+def _on_gpu(config: EngineConfig) -> bool:
+    """Whether a GPU is to compute. PyTorch, which knows, is asked only where there may be one."""
+    if config.device != "auto":
+        return config.device == "cuda"
+    if sys.platform == "linux" and not any(Path(node).exists() for node in GPU_NODES):
+        return False
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,68 @@
+"""Warm: compiles the CPU path into a folder, in a process of its own, and says where compiled code may be had at once.
+
+    python -m hamdam.kernels.cpu.warm FOLDER
+
+Compiling takes some twenty seconds and loading what was compiled a fifth of one. The folder belongs to this very code,
+this processor and these versions, since numba looks only at the file of the function that it compiles.
+"""
+import hashlib
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numba
+
+HERE = Path(__file__).parent
+MARK = "compiled"  # written last
+NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")
+
+
+def missing() -> str | None:
+    """Why this processor is served faster by PyTorch; None where it is not."""
+    features = llvm.get_host_cpu_features()
+    lacking = [name for name in NEEDED if not features.get(name)]
+    return f"this processor has no {', '.join(lacking)}" if lacking else None
+
+
+def folder_in(cache: Path) -> Path:
+    """Where in `cache` the code lies that was compiled of these sources for this processor."""
+    digest = hashlib.sha256()
+    for path in sorted(HERE.glob("*.py")):
+        digest.update(path.read_bytes())
+    machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    digest.update(repr((machine, version("numba"), version("llvmlite"), sys.version_info[:2])).encode())
+    return cache / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def is_compiled(folder: Path) -> bool:
+    return (folder / MARK).exists()
+
+
+def use(folder: Path) -> None:
+    """From now on compiled code is kept there. To be called before step.py is imported."""
+    numba.config.CACHE_DIR = str(folder)
+
+
+def start_compiling(folder: Path) -> subprocess.Popen[bytes]:
+    """A process that compiles and then ends with 0. It makes room for whoever wants the processor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", __spec__.name, str(folder)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )
+
+
+def _compile(folder: Path) -> None:
+    use(folder)
+    from .step import compile_step
+
+    compile_step()
+    (folder / MARK).touch()
+
+
+if __name__ == "__main__":
+    os.nice(5)
+    _compile(Path(sys.argv[1]))
