@@ -48,10 +48,12 @@ def dot_bf16(b, total, x, y):
 
 @operation(IntLanes, FloatLanes)
 def bf16_bits(b, x):
-    """Each lane rounded to bfloat16, in the low half of its lane."""
+    """Each lane rounded to bfloat16, in the low half of its lane; not-a-number stays, whatever its bits."""
     bits = b.bitcast(x, INTS)
-    odd = b.and_(b.lshr(bits, const(INTS, 16)), const(INTS, 1))
-    return b.lshr(b.add(bits, b.add(odd, const(INTS, 0x7FFF))), const(INTS, 16))
+    upper = b.lshr(bits, const(INTS, 16))
+    odd = b.and_(upper, const(INTS, 1))
+    near = b.lshr(b.add(bits, b.add(odd, const(INTS, 0x7FFF))), const(INTS, 16))
+    return b.select(b.fcmp_unordered("uno", x, x), b.or_(upper, const(INTS, 0x40)), near)
 
 
 # Reductions, in one fixed order: halves upon each other
