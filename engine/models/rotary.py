@@ -23,7 +23,7 @@ def inverse_frequencies(config: ModelConfig) -> Floats:
         )
     if scaling["rope_type"] == "linear":
         frequencies = frequencies / np.float32(scaling["factor"])
-    return frequencies.astype(np.float32)
+    return np.asarray(frequencies, np.float32)
 
 
 def _llama3(frequencies: Floats, trained: int, *, factor: float, low: float, high: float) -> Floats:
