@@ -223,7 +223,8 @@ def _untouched(size: int) -> NDArray[np.uint8]:
 
 
 def _bf16(x: Floats) -> NDArray[np.uint16]:
-    """The upper halves of float32, rounded to the nearest even one."""
+    """The upper halves of float32, rounded to the nearest even one; not-a-number stays, whatever its bits."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)
-    return ((bits + (np.uint32(0x7FFF) + odd)) >> np.uint32(16)).astype(np.uint16)
+    near = (bits + (np.uint32(0x7FFF) + odd)) >> np.uint32(16)
+    return np.where(np.isnan(x), np.uint32(0x7FC0), near).astype(np.uint16)
