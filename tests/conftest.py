@@ -1,15 +1,24 @@
 """Makes `hamdam` importable from a bare checkout, where nothing was installed (a GPU machine, a fresh clone)."""
+import hashlib
+import os
 import sys
 import types
 from importlib.util import find_spec
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+
 if find_spec("hamdam") is None:
     hamdam = types.ModuleType("hamdam")
-    hamdam.__path__ = [str(Path(__file__).resolve().parent.parent)]
+    hamdam.__path__ = [str(ROOT)]
     sys.modules["hamdam"] = hamdam
 
+# numba looks for changes only in the file of the function that it keeps, and this one calls what stands in others.
+_sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((ROOT / "kernels/cpu").glob("*.py"))))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / f"compiled-{_sources.hexdigest()[:16]}"))
+
 NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what else these need it may not have
+    "numba": ("kernels/cpu",),
     "gguf": (
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
