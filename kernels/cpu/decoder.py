@@ -101,7 +101,11 @@ class Decoder:
         self._room(max_tokens, 1, 1)
         self._order = 0
         plan, layers = self._plan, self._layers
-        self._team = Team(threads, PHASES * shape.layers + 4, lambda board, threads, which: run_step(plan, layers, board, threads, which, 0))
+
+        def follow(board: int, threads: int, which: int) -> None:
+            run_step(plan, layers, board, threads, which, 0)
+
+        self._team = Team(threads, PHASES * shape.layers + 4, follow)
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
@@ -121,6 +125,12 @@ class Decoder:
         self._order = self._order % 0x3FFFFFFF + 1
         run_step(plan, self._layers, self._team.board, self._threads, 0, self._order)
         return results
+
+    def logits(self, samples: int) -> Floats:
+        """[S, vocabulary]: what the last step drew from, valid until the next one. Banned ids are at -inf."""
+        room = self._kept[p.LOGITS].view(np.float32)
+        width = padded(self.shape.vocabulary) // 4
+        return room[: samples * width].reshape(samples, width)[:, : self.shape.vocabulary]
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies block a onto block b in all layers, for each (a, b) in order."""

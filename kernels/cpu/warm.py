@@ -28,12 +28,16 @@ def missing() -> str | None:
 
 
 def folder_in(cache: Path) -> Path:
-    """Where in `cache` the code lies that was compiled of these sources for this processor."""
+    """Where in `cache` the code lies that was compiled of these sources for this processor.
+
+    numba also asks where its source lies, and some versions how old it is: what was installed anew is compiled anew.
+    """
     digest = hashlib.sha256()
     for path in sorted(HERE.glob("*.py")):
         digest.update(path.read_bytes())
+    source = (str(HERE), (HERE / "step.py").stat().st_mtime_ns)
     machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    digest.update(repr((machine, version("numba"), version("llvmlite"), sys.version_info[:2])).encode())
+    digest.update(repr((source, machine, version("numba"), version("llvmlite"), sys.version_info[:2])).encode())
     return cache / f"compiled-{digest.hexdigest()[:16]}"
 
 
