@@ -245,6 +245,8 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
     if most == MINUS:  # nothing is seen yet: this chunk leaves no trace, as if another query had not asked for it
         for part in range(0, 2 * CHUNK, 4 * WIDTH):
             store(weights + part, splat(_ZERO))
+        # 0 is added, unless scores are no numbers, of which none is the largest: those must not go unseen.
+        poke_float(state + 4, peek_float(state + 4) + total(add(add(exp(s0), exp(s1)), add(exp(s2), exp(s3)))))
         return
     top = splat(most)
     p0, p1, p2, p3 = exp(sub(s0, top)), exp(sub(s1, top)), exp(sub(s2, top)), exp(sub(s3, top))
