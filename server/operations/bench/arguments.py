@@ -6,7 +6,7 @@ from typing import Any
 
 from hamdam.engine import PAIRS, REPEATS
 
-from .load import Load
+from .traffic.load import Load
 
 MOST = 1 << 20
 

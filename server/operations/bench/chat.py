@@ -11,14 +11,14 @@ from hamdam.engine import PAIRS, BenchError, Ratio, ratios
 
 from ...settings import Settings
 from ..models import model_path
-from .chat_run import ChatRun, chat_run, medians
-from .child_server import child_server
-from .door import Door, open_door
-from .load import Load
-from .peer_file import earlier_chat
 from .progress import Progress
-from .reports import Against, ChatReport, about
-from .talks import Talks
+from .report.peer_file import earlier_chat
+from .report.reports import Against, ChatReport, about
+from .traffic.chat_run import ChatRun, chat_run, medians
+from .traffic.child_server import child_server
+from .traffic.door import Door, open_door
+from .traffic.load import Load
+from .traffic.talks import Talks
 
 WARM_UP = Load(users=1, turns=1, max_tokens=4, system_repeat=1)
 

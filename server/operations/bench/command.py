@@ -8,9 +8,9 @@ from ...settings import Settings
 from .chat import bench_chat
 from .engine import bench_engine
 from .kernels import bench_kernels
-from .page import page
-from .reports import ChatReport, Report, put, write
-from .text import report_text
+from .report.page import page
+from .report.reports import ChatReport, Report, put, write
+from .report.text import report_text
 
 INTERRUPTED = 130
 BENCHES: Mapping[str, Callable[[argparse.Namespace, Settings], Report]] = {

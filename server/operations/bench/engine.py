@@ -20,11 +20,11 @@ from hamdam.engine import (
 
 from ...settings import Settings
 from ..models import model_path
-from .completions_peer import CompletionsPeer
-from .door import open_door
-from .peer_file import engine_figures
 from .progress import Progress
-from .reports import Against, EngineReport, about
+from .report.peer_file import engine_figures
+from .report.reports import Against, EngineReport, about
+from .traffic.completions_peer import CompletionsPeer
+from .traffic.door import open_door
 
 QUICK_BATCHES, QUICK_CONTEXTS, QUICK_PROMPTS, QUICK_STEPS = (1, 16), (128,), (512,), 8
 

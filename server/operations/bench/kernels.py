@@ -6,7 +6,7 @@ from hamdam.engine import Ceiling, KernelPoint, measure_kernels
 from ...settings import Settings
 from ..models import model_path
 from .progress import Progress
-from .reports import KernelReport, about
+from .report.reports import KernelReport, about
 
 
 def bench_kernels(asked: argparse.Namespace, settings: Settings) -> KernelReport:

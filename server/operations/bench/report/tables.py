@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hamdam.engine import Point, Ratio
 
-from .chat_run import ChatRun
+from ..traffic.chat_run import ChatRun
 from .reports import About, Against, ChatReport, EngineReport, KernelReport
 
 

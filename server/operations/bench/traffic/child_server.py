@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hamdam.engine import BenchError
 
-from ...people.accounts import add_user
-from ...people.keys import create_key
-from ...settings import OPTIONS, Settings
-from ...storage.database import Database
-from ...storage.folder import DataFolder
+from ....people.accounts import add_user
+from ....people.keys import create_key
+from ....settings import OPTIONS, Settings
+from ....storage.database import Database
+from ....storage.folder import DataFolder
 from .door import Door, open_door
 
 OURS = frozenset({"host", "port", "public_url", "model"})  # options that this file sets or has no use for

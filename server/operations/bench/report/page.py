@@ -3,7 +3,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hamdam.engine import Ratio
 
-from .chat_run import ChatRun, medians
+from ..traffic.chat_run import ChatRun, medians
 from .markup import Markup, element, joined
 from .page_style import STYLE
 from .plot import Bar, Line, bars, legend, lines

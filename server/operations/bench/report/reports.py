@@ -4,6 +4,7 @@
 """
 import datetime
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,11 +14,11 @@ import msgspec
 
 from hamdam.engine import BenchError, Ceiling, KernelPoint, Machine, Point, Ratio, Skipped, this_machine
 
-from .chat_run import ChatRun
-from .load import Load
+from ..traffic.chat_run import ChatRun
+from ..traffic.load import Load
 
 SCHEMA = 1
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class ReportError(BenchError):
@@ -76,8 +77,20 @@ class KernelReport:
     complete: bool = True
 
 
+class Kind(msgspec.Struct):
+    kind: str
+    schema: int
+
+
+class Header(msgspec.Struct):
+    """What is read of a file before anything else."""
+
+    about: Kind
+
+
 Report = EngineReport | ChatReport | KernelReport
 R = TypeVar("R", bound=Report)
+KINDS: Mapping[type, str] = {EngineReport: "engine", ChatReport: "chat", KernelReport: "kernels"}
 
 
 def about(
@@ -114,12 +127,14 @@ def load(path: Path) -> bytes:
 def parse(data: bytes, path: Path, kind: type[R]) -> R:
     """What `write` wrote to `path`. Raises ReportError."""
     try:
-        report = msgspec.json.decode(data, type=kind)
+        told = msgspec.json.decode(data, type=Header).about
+        if told.schema != SCHEMA:
+            raise ReportError(f"{path} has schema {told.schema}; this version reads {SCHEMA}")
+        if told.kind != KINDS[kind]:
+            raise ReportError(f"{path} is a report of bench {told.kind}, not of bench {KINDS[kind]}")
+        return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise ReportError(f"{path} is no report of this kind: {error}") from error
-    if report.about.schema != SCHEMA:
-        raise ReportError(f"{path} has schema {report.about.schema}; this version reads {SCHEMA}")
-    return report
+        raise ReportError(f"{path} is no report of a bench: {error}") from error
 
 
 def _version() -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from hamdam.engine import Figure, Workload
 
-from .load import Load
+from ..traffic.load import Load
 from .reports import ChatReport, EngineReport, ReportError, load, parse
 
 
