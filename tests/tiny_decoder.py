@@ -107,7 +107,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Hands out blocks in random order, but not block UNUSED: spare entries of a table hold it, and nobody writes it."""
+    """Hands out blocks in random order, but not UNUSED: spare entries of a table hold it, and nobody writes it."""
 
     free: list[int] = field(default_factory=list)
 
