@@ -13,40 +13,34 @@ from .rows import gate
 from .tiles import GROUP, PANEL, matrix_tile
 
 WRITE, ADD, GATE = 0, 1, 2  # what becomes of a result
-TILE = 6  # tokens
+TILE = 3  # tokens at most; larger ones, which read weights less often, were slower in whole steps
 SCRATCH = TILE * PANEL * 4
 
-_one_4_1, _one_4_2, _one_4_3, _one_4_4, _one_4_6 = (matrix_tile(tokens, 4, 1) for tokens in (1, 2, 3, 4, 6))
-_one_8_1, _one_8_2, _one_8_3, _one_8_4, _one_8_6 = (matrix_tile(tokens, 8, 1) for tokens in (1, 2, 3, 4, 6))
-_two_4_1, _two_4_2, _two_4_3, _two_4_4, _two_4_6 = (matrix_tile(tokens, 4, 2) for tokens in (1, 2, 3, 4, 6))
-_two_8_1, _two_8_2, _two_8_3, _two_8_4, _two_8_6 = (matrix_tile(tokens, 8, 2) for tokens in (1, 2, 3, 4, 6))
 
 
-def _tile_of(one: Any, two: Any, three: Any, four: Any, six: Any) -> Any:
+def _tile_of(bits: int, passes: int) -> Any:
+    one, two, three = (matrix_tile(tokens, bits, passes) for tokens in range(1, TILE + 1))
+
     @native
-    def tile(tokens: int, panel: int, groups: int, x: int, facts: int, row: int, row_facts: int, out: int) -> None:
+    def tile(tokens: int, panel: int, groups: int, x: int, facts: int, row: int, out: int) -> None:
         if tokens == 1:
-            one(panel, groups, x, facts, row, row_facts, out)
+            one(panel, groups, x, facts, row, row, out)
         elif tokens == 2:
-            two(panel, groups, x, facts, row, row_facts, out)
-        elif tokens == 3:
-            three(panel, groups, x, facts, row, row_facts, out)
-        elif tokens == 4:
-            four(panel, groups, x, facts, row, row_facts, out)
+            two(panel, groups, x, facts, row, row, out)
         else:
-            six(panel, groups, x, facts, row, row_facts, out)
+            three(panel, groups, x, facts, row, row, out)
 
     return tile
 
 
-_tile_4_1, _tile_8_1 = _tile_of(_one_4_1, _one_4_2, _one_4_3, _one_4_4, _one_4_6), _tile_of(_one_8_1, _one_8_2, _one_8_3, _one_8_4, _one_8_6)
-_tile_4_2, _tile_8_2 = _tile_of(_two_4_1, _two_4_2, _two_4_3, _two_4_4, _two_4_6), _tile_of(_two_8_1, _two_8_2, _two_8_3, _two_8_4, _two_8_6)
+_tile_4_1, _tile_8_1, _tile_4_2, _tile_8_2 = _tile_of(4, 1), _tile_of(8, 1), _tile_of(4, 2), _tile_of(8, 2)
 
 
 @native
 def tokens_of_tile(left: int) -> int:
-    """How many tokens the next tile takes of those that are left."""
-    return 3 if left >= 3 else left
+    """How many tokens the next tile takes of those that are left: as even as can be, as few tiles as can be."""
+    tiles = (left + TILE - 1) // TILE
+    return (left + tiles - 1) // tiles
 
 
 @native
@@ -70,13 +64,13 @@ def product(
             here = x + token * row
             if passes == 1:
                 if bits == 4:
-                    _tile_4_1(count, weights, groups, here, here + facts, row, row, scratch)
+                    _tile_4_1(count, weights, groups, here, here + facts, row, scratch)
                 else:
-                    _tile_8_1(count, weights, groups, here, here + facts, row, row, scratch)
+                    _tile_8_1(count, weights, groups, here, here + facts, row, scratch)
             elif bits == 4:
-                _tile_4_2(count, weights, groups, here, here + facts, row, row, scratch)
+                _tile_4_2(count, weights, groups, here, here + facts, row, scratch)
             else:
-                _tile_8_2(count, weights, groups, here, here + facts, row, row, scratch)
+                _tile_8_2(count, weights, groups, here, here + facts, row, scratch)
             for one in range(count):
                 scale = np.float32(1.0)
                 if passes == 2:

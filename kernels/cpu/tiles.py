@@ -14,13 +14,13 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from .lanes import FLOATS, I64, INTS, const, fma, load_half, load_ints, outlined, repeat, repeat_ints
+from .lanes import FLOATS, I64, INTS, const, fma, load_half, load_ints, outlined, prefetch, repeat, repeat_ints
 from .sums import dot_bytes
 
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16
-TOKENS = (1, 2, 3, 4, 6)  # of a tile: with 6 the 32 registers are full
 GROUP_BYTES = {4: 640, 8: 1088}  # of one panel: 32 x 32 numbers of 4 or 8 bits, 32 scales, and with 4 bits 32 minima
+AHEAD = 8  # blocks
 STEPS = GROUP // 4  # dot_bytes takes 4 inputs at a time
 
 
@@ -44,6 +44,9 @@ def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
             block = b.add(panel, b.mul(loop.index, const(I64, GROUP_BYTES[bits])))
             inputs = b.add(x, b.mul(loop.index, const(I64, GROUP * passes)))
             offset = b.mul(loop.index, const(I64, 4))
+            if tokens <= 2:  # bound by memory: ask for what comes, further ahead than the processor does by itself
+                for line in range(0, GROUP_BYTES[bits], 64):
+                    prefetch.emit(b, b.add(block, const(I64, AHEAD * GROUP_BYTES[bits] + line)))
             own = [b.add(inputs, stride) for stride in strides]
             own_sums = [b.add(b.add(facts, stride), offset) for stride in fact_strides]
             corrections = [b.add(one, integers) for one in own_sums]
