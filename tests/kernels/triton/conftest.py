@@ -1,4 +1,4 @@
-"""On a GPU the kernels are tested as they run; elsewhere under Triton's interpreter. No test and no tolerance is here."""
+"""On a GPU the kernels are tested as they run, elsewhere under Triton's interpreter. No test is here."""
 import os
 import sys
 from importlib.util import find_spec
