@@ -1,5 +1,6 @@
 """Ops.sample by its definition: what may be taken, how often, and that neither ties nor tiny numbers upset it."""
 import math
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -12,9 +13,13 @@ VOCABULARY = 151_936  # Qwen's; the widest in use
 EVENLY = [(i + 0.5) / 1000 for i in range(1000)]
 
 
-@pytest.fixture
-def ops() -> Ops:
-    return for_device(torch.device("cpu"))
+@pytest.fixture(params=["torch", *(["native"] if find_spec("numba") else [])])
+def ops(request: pytest.FixtureRequest) -> Ops:
+    if request.param == "torch":
+        return for_device(torch.device("cpu"))
+    from native_sampling import NativeSampling
+
+    return NativeSampling()  # type: ignore[return-value]  # of Ops it is the sampling
 
 
 def draw(
