@@ -3,7 +3,9 @@
 Packing reads the whole model; reading what was packed takes as long as copying it. The file is a line of JSON that says
 what lies where, and then the arrays.
 """
+import hashlib
 import json
+import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -14,14 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamdam.kernels.cpu.decoder import LayerWeights, Shape, Weights
+from hamdam.kernels.cpu.decoder import LayerWeights, Weights
+from hamdam.kernels.cpu.facts import Shape
 from hamdam.kernels.cpu.packing import Blocks, Packed, from_floats, from_gguf, joined, pack, side_by_side
 
 from ..loading.checkpoint import Checkpoint
 from ..models.config import ModelConfig
 
-LAYOUT = 1  # to be raised whenever what packing makes looks different
+log = logging.getLogger("hamdam.engine")
+LAYOUT = 2  # to be raised whenever what packing makes looks different
 ALIGNMENT = 4096
+DIGEST = 64  # characters
 PADDED = 32  # products add biases 32 at a time
 Named = Iterator[tuple[str, Packed | NDArray[np.float32] | None]]
 
@@ -42,7 +47,7 @@ def open_packed(checkpoint: Checkpoint, cache: Path | None) -> Weights:
         return _weights(found.__getitem__, checkpoint.config)
     packed = dict(_pack(checkpoint))
     if path is not None:
-        _write(path, packed)
+        _keep(path, packed)
     return _weights(packed.__getitem__, checkpoint.config)
 
 
@@ -101,13 +106,44 @@ def _padded(parts: list[NDArray[np.float32]] | None) -> NDArray[np.float32] | No
     return np.pad(bias, (0, -len(bias) % PADDED))
 
 
+def _keep(path: Path, packed: dict[str, Packed | NDArray[np.float32] | None]) -> None:
+    """What cannot be kept is packed again next time; a full disk or a folder that is not ours ends no server."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(path)
+        _write(path, packed)
+    except OSError as error:
+        log.warning("packed weights cannot be kept, and are packed at every start: %s", error)
+
+
+def _clear(path: Path) -> None:
+    """Removes what another layout made of the same model, and what processes left half written that were killed."""
+    for old in path.parent.glob(f"{path.stem.partition('-')[0]}-*.packed"):
+        old.unlink(missing_ok=True)
+    for part in path.parent.glob("*.part"):
+        writer = part.name.split(".")[-2]
+        if not (writer.isdecimal() and _is_running(int(writer))):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return process != os.getpid()
+
+
 def _write(path: Path, packed: dict[str, Packed | NDArray[np.float32] | None]) -> None:
     """Whole or not at all, also when the machine fails while it is written."""
     listing: dict[str, Any] = {}
     offset = 0
     for name, value in packed.items():
         if isinstance(value, Packed):
-            listing[name] = {"at": offset, "size": value.data.nbytes, "packed": [value.bits, value.outputs, value.inputs]}
+            facts = [value.bits, value.outputs, value.inputs]
+            listing[name] = {"at": offset, "size": value.data.nbytes, "packed": facts}
             offset += _up(value.data.nbytes)
         elif value is not None:
             listing[name] = {"at": offset, "size": value.nbytes}
@@ -115,14 +151,15 @@ def _write(path: Path, packed: dict[str, Packed | NDArray[np.float32] | None]) -
         else:
             listing[name] = None
     header = json.dumps({"size": offset, "arrays": listing}).encode()
+    line = _digest(header) + header
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            file.write(header + b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n")
+            file.write(line + b" " * (-(len(line) + 1) % ALIGNMENT) + b"\n")
             for value in packed.values():
                 if value is not None:
                     data = value.data if isinstance(value, Packed) else value
-                    file.write(data.tobytes())
+                    file.write(data.data)
                     file.write(bytes(_up(data.nbytes) - data.nbytes))
             file.flush()
             os.fsync(file.fileno())
@@ -132,17 +169,20 @@ def _write(path: Path, packed: dict[str, Packed | NDArray[np.float32] | None]) -
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """None where there is no such file, or not a whole one."""
+    """None where there is no such file, or not a whole one. Native code trusts the header, hence its digest."""
     try:
         with path.open("rb") as file:
-            header = file.readline()
+            line = file.readline().rstrip()
+            digest, header = line[:DIGEST], line[DIGEST:]
+            if digest != _digest(header):
+                return None
             said = json.loads(header)
             room = mmap.mmap(-1, max(1, said["size"]))  # anonymous, so that it may lie in huge pages
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 room.madvise(mmap.MADV_HUGEPAGE)
             if file.readinto(room) != said["size"]:
                 return None
-    except (FileNotFoundError, ValueError, KeyError):
+    except OSError:
         return None
     data = np.frombuffer(room, np.uint8)
     found: dict[str, Any] = {}
@@ -157,6 +197,10 @@ def _read(path: Path) -> dict[str, Any] | None:
         else:
             found[name] = own.view(np.float32)
     return found
+
+
+def _digest(header: bytes) -> bytes:
+    return hashlib.sha256(header).hexdigest().encode()
 
 
 def _up(size: int) -> int:
