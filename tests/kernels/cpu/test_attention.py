@@ -8,7 +8,8 @@ from tiny_decoder import Row, buffer, kv_of, opened, random_model, shuffled, ste
 
 from hamdam.kernels.cpu import plan
 from hamdam.kernels.cpu.attention import SPLIT, merge
-from hamdam.kernels.cpu.decoder import BLOCK, Decoder, Step
+from hamdam.kernels.cpu.decoder import BLOCK, Decoder
+from hamdam.kernels.cpu.facts import Step
 
 # Weights of the values are rounded to bfloat16, by 2^-8 at most; scores are sums in float32.
 ROUNDING = 2**-8 * 1.02 + 1e-4
