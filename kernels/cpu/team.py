@@ -123,7 +123,11 @@ class Team:
         self.board = -(-self._memory.ctypes.data // CELL) * CELL
         self.threads = threads
         self._workers = [
-            threading.Thread(target=follow, args=(self.board, threads, which), name=f"hamdam-step-{which}", daemon=True)
+            # Each holds the team, whose memory it looks at: also where nobody else does and nobody closed it.
+            threading.Thread(
+                target=lambda own: follow(self.board, threads, own), args=(which,), name=f"hamdam-step-{which}",
+                daemon=True,
+            )
             for which in range(1, threads)
         ]
         for worker in self._workers:
