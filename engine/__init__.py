@@ -1,4 +1,5 @@
 """The engine's front door: everything that `hamdam.server` may use of it. Importing it imports no torch."""
+from .bench.compiling import compile_native
 from .bench.driver import BenchError, Driver, Repeat
 from .bench.engine_bench import Measured, Point, Skipped, measure, open_driver
 from .bench.kernel_bench import measure_kernels
@@ -73,6 +74,7 @@ __all__ = [
     "TooManyInFlight",
     "Usage",
     "Workload",
+    "compile_native",
     "measure",
     "measure_kernels",
     "open_driver",

@@ -19,6 +19,7 @@ DECODES = ((16, 128), (16, 1024), (64, 1024))  # sequences, context
 CHUNK, CHUNK_CONTEXT = 256, 1024  # a piece of a prompt, and what it looks back on with itself
 OUT_OF_CACHE = 256 << 20  # bytes of data that calls go round in, so that none finds it in a cache
 COPIED = 512 << 20  # bytes that the ceiling's copy reads and writes
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # others are not PyTorch's to compute in
 MULTIPLIED = {"cpu": 2048, "cuda": 8192}  # rows of the ceiling's matrices: small ones keep no GPU busy
 
 
@@ -30,8 +31,8 @@ def open_torch_operations(shape: ModelConfig, *, device: str, dtype: str, thread
     if device == "cuda" and not cuda:
         raise ModelError("device cuda was asked for, and PyTorch finds none")
     where = torch.device("cuda" if cuda and device != "cpu" else "cpu")
-    kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype
-    return TorchOperations(shape, for_device(where), device=where, dtype=getattr(torch, kind))
+    usual = torch.bfloat16 if where.type == "cuda" else torch.float32
+    return TorchOperations(shape, for_device(where), device=where, dtype=DTYPES.get(dtype, usual))
 
 
 class TorchOperations:

@@ -24,13 +24,13 @@ GPU_NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of them is there w
 
 
 def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
-    """Raises ModelError where what was asked for cannot be had. Only what is chosen is imported: PyTorch takes most of a
-    second and 200 MB, numba is not everywhere.
+    """Raises ModelError where what was asked for cannot be had. Only what is chosen is imported: PyTorch takes most of
+    a second and 200 MB, numba is not everywhere.
 
     `auto` without a cache folder is PyTorch's, since native code would have to be compiled at every start.
     """
     if config.dtype in PASSES or (config.dtype == "auto" and config.cache is not None):
-        why = _no_native(checkpoint.config, config)
+        why = no_native(checkpoint.config, config)
         if why is None:
             return _native(checkpoint, config, PASSES.get(config.dtype, 1))
         if config.dtype in PASSES:
@@ -65,7 +65,7 @@ def threads_of(config: EngineConfig) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _no_native(model: ModelConfig, config: EngineConfig) -> str | None:
+def no_native(model: ModelConfig, config: EngineConfig) -> str | None:
     """Why native code cannot be had; None where it can."""
     if _on_gpu(config):
         return "it is the CPU's"

@@ -59,7 +59,7 @@ def add_bench(commands: Any, place: argparse.ArgumentParser) -> None:
 def _model(parser: argparse.ArgumentParser, *, threads: bool = True, memory: bool = True) -> None:
     parser.add_argument("--model", metavar="NAME|PATH", help="as for `hamdam serve` (the default model)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="what computes (auto)")
-    parser.add_argument("--dtype", metavar="auto|float32|bfloat16", help="in what precision (auto)")
+    parser.add_argument("--dtype", metavar="auto|int8|int16|float32|bfloat16", help="in what precision (auto)")
     if memory:
         parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (what is needed)")
     if threads:

@@ -19,6 +19,7 @@ from hamdam.engine import (
 )
 
 from ...settings import Settings
+from ...storage.folder import DataFolder
 from ..models import model_path
 from .progress import Progress
 from .report.peer_file import engine_figures
@@ -37,7 +38,7 @@ def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
     driver, model = open_driver(
         model_path(settings), work,
         device=settings.device, dtype=settings.dtype, threads=asked.threads, temperature=asked.temperature,
-        kv_memory=settings.kv_memory if asked.kv_memory else None,
+        kv_memory=settings.kv_memory if asked.kv_memory else None, cache=DataFolder(settings.data).cache,
     )
     theirs = _peer(asked, driver) if isinstance(asked.against, str) else None
     told = about(

@@ -127,6 +127,23 @@ def test_points_hold_exact_counts_and_a_spread_over_the_repeats() -> None:
     assert (point.figure.name, point.figure.value) == ("decode 4 × 32", point.rate.median)
 
 
+def test_a_workload_in_which_a_faster_path_became_ready_is_measured_again() -> None:
+    ours = driver()
+    run = ours.runner.run
+
+    def changes(batch: Batch) -> list[int | Broken | None]:
+        if ours.runner.steps == 30:
+            ours.runner.description = "something faster"
+        return run(batch)
+
+    ours.runner.run = changes
+    (outcome,) = measure(ours, [DECODE], repeats=5, progress=quiet)
+    assert outcome.point is not None
+    assert (outcome.point.description, outcome.point.rate.count) == ("something faster", 5)
+    steps_of_a_pass = 6 * (WARM_UP + DECODE.steps)
+    assert ours.runner.steps > 2 * steps_of_a_pass
+
+
 def test_with_a_peer_the_two_take_turns_and_each_repeat_is_a_pair() -> None:
     order: list[str] = []
 

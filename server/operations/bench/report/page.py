@@ -14,6 +14,7 @@ from .tables import (
     against_line,
     amount,
     busy_line,
+    changed_line,
     chat_table,
     engine_table,
     errors,
@@ -37,7 +38,8 @@ def page(report: Report) -> bytes:
 def _document(report: Report, body: Markup) -> Markup:
     about = report.about
     title = f"hamdam bench {about.kind}"
-    warnings = [busy_line(about), "" if report.complete else "Interrupted: the rest was not measured."]
+    warnings = [busy_line(about), "" if report.complete else "Interrupted: the rest was not measured.",
+                changed_line(report) if isinstance(report, EngineReport) else ""]
     return element(
         "html",
         element(

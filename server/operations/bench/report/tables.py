@@ -31,6 +31,14 @@ def busy_line(about: About) -> str:
     return f"The machine was busy before this began ({load}): expect better without."
 
 
+def changed_line(report: EngineReport) -> str:
+    """Where not all was computed alike, which is what."""
+    if all(point.description == report.about.description for point in report.points):
+        return ""
+    told = (f"{point.workload.name} in {point.description}" for point in report.points)
+    return f"Not all was computed alike: {', '.join(told)}."
+
+
 def engine_table(report: EngineReport) -> Table:
     head = ("", "tok/s", "worst", "step ms", "best", "p95", "policy ms", "tokens × repeats")
     return Table(head, tuple(

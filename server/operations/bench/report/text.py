@@ -7,6 +7,7 @@ from .tables import (
     about_lines,
     against_line,
     busy_line,
+    changed_line,
     chat_table,
     engine_table,
     errors,
@@ -24,6 +25,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield "\n".join([*about_lines(report.about), busy_line(report.about)]).strip()
     match report:
         case EngineReport():
+            yield changed_line(report)
             yield drawn(engine_table(report))
             yield "\n".join(f"{skipped.name}: skipped, {skipped.why}" for skipped in report.skipped)
         case ChatReport():

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hamdam.engine import BenchError
+from hamdam.engine import BenchError, EngineConfig, compile_native
 
 from ....people.accounts import add_user
 from ....people.keys import create_key
@@ -23,10 +23,18 @@ GRACE_S = 20.0
 
 @contextlib.contextmanager
 def child_server(model: Path, settings: Settings) -> Iterator[tuple[Door, str]]:
-    """The server, and what it says it serves. In our own process the load would take its time. Raises BenchError."""
+    """The server, and what it says it serves. In our own process the load would take its time.
+
+    Its cache is the real one, with native code in it, if it is to be had: a first minute in PyTorch is no measure of a
+    server. Raises BenchError or ModelError.
+    """
+    cache = DataFolder(settings.data).cache
+    compile_native(EngineConfig(model=model, device=settings.device, dtype=settings.dtype, cache=cache))
     with tempfile.TemporaryDirectory(prefix="hamdam-bench-") as folder:
         data = Path(folder) / "data"
         key = asyncio.run(_service_key(data))
+        cache.mkdir(exist_ok=True)
+        DataFolder(data).cache.symlink_to(cache)
         said = {name: getattr(settings, name) for name in OPTIONS if name not in OURS}
         options = [text for name, value in said.items() if value is not None
                    for text in (f"--{name.replace('_', '-')}", str(value))]

@@ -19,6 +19,7 @@ from hamdam.server import __main__ as command
 from hamdam.server.operations.bench import chat, engine, kernels
 from hamdam.server.operations.bench.report.reports import ChatReport, EngineReport, KernelReport, load, parse, write
 
+PYTORCH = ("--device", "cpu", "--dtype", "float32")
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -45,7 +46,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_engine_is_measured_printed_and_kept(tiny: Path, tmp_path: Path, capsys) -> None:
     kept, shown = tmp_path / "r.json", tmp_path / "r.html"
-    arguments = ("--quick", "--batch", "1,2", "--context", 32, "--threads", 1, "--device", "cpu")
+    arguments = ("--quick", "--batch", "1,2", "--context", 32, "--threads", 1, *PYTORCH)
     assert bench("engine", "--model", tiny, *arguments, "--json", kept, "--html", shown) == 0
     report = parse(load(kept), kept, EngineReport)
     assert [(p.workload.name, p.computed, p.sampled) for p in report.points] == [
@@ -75,14 +76,14 @@ def test_the_kernels_are_measured_and_an_interrupt_keeps_what_is_known(tiny: Pat
     monkeypatch.setattr("hamdam.engine.bench.torch_operations.COPIED", 1 << 16)
     monkeypatch.setattr("hamdam.engine.bench.torch_operations.MULTIPLIED", {"cpu": 16})
     kept = tmp_path / "k.json"
-    assert bench("kernels", "--model", tiny, "--threads", 1, "--device", "cpu", "--json", kept) == 130
+    assert bench("kernels", "--model", tiny, "--threads", 1, *PYTORCH, "--json", kept) == 130
     report = parse(load(kept), kept, KernelReport)
     assert (len(report.ceilings), len(report.points), report.complete) == (1, 2, False)
 
 
 def test_ctrl_c_ends_the_engines_bench_at_once_with_what_is_known(tiny: Path, tmp_path: Path) -> None:
     kept = tmp_path / "r.json"
-    asked = ["bench", "engine", "--model", tiny, "--context", 64, "--threads", 1, "--device", "cpu", "--repeats", 10,
+    asked = ["bench", "engine", "--model", tiny, "--context", 64, "--threads", 1, *PYTORCH, "--repeats", 10,
              "--batch", "1,2,3,4,5,6", "--json", kept, "--data", tmp_path]
     process = subprocess.Popen(
         [sys.executable, "-m", "hamdam.server", *map(str, asked)],
@@ -190,7 +191,7 @@ def test_without_a_url_a_server_of_our_own_is_measured_and_gone_afterwards(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     kept = tmp_path / "c.json"
     asked = ("--users", 3, "--turns", 2, "--max-tokens", 8, "--system-repeat", 1, "--ignore-eos")
-    assert bench("chat", "--model", model, "--device", "cpu", "--kv-memory", "4MB", *asked, "--json", kept) == 0
+    assert bench("chat", "--model", model, *PYTORCH, "--kv-memory", "4MB", *asked, "--json", kept) == 0
     report = parse(load(kept), kept, ChatReport)
     (run,) = report.runs
     assert (run.answers, run.failed, run.output_tokens) == (6, 0, 48)
@@ -200,11 +201,10 @@ def test_without_a_url_a_server_of_our_own_is_measured_and_gone_afterwards(
     assert not Path(server.args[server.args.index("--data") + 1]).exists()
 
 
-def test_a_server_that_does_not_start_is_one_line(tmp_path: Path, capsys) -> None:
-    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
-    assert bench("chat", "--model", tmp_path / "broken.gguf") == 2
+def test_a_server_that_does_not_start_is_one_line(tiny: Path, capsys) -> None:
+    assert bench("chat", "--model", tiny, *PYTORCH, "--kv-memory", "1KB") == 2
     printed = capsys.readouterr()
-    assert "hamdam: the server did not start: hamdam: " in printed.err
+    assert "hamdam: the server did not start: hamdam: kv_memory is 1000 bytes" in printed.err
     assert printed.out == ""
 
 

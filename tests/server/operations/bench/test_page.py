@@ -1,5 +1,6 @@
 """The page of a report: whole, quiet and safe, whatever a model, a peer or an error is called; and its plots."""
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -116,6 +117,15 @@ def test_a_hint_is_not_called_a_comparison() -> None:
     turned = report_text(engine_report(against=against()))
     assert "taken in turn" in turned
     assert re.search(r"decode 4 × 128 +400 +200 +tok/s +2\.00 × +1\.50–2\.20 +3", turned)
+
+
+def test_what_was_not_computed_alike_is_told() -> None:
+    first, *others = engine_report().points
+    mixed = engine_report()
+    mixed = replace(mixed, points=(replace(first, description="PyTorch"), *others))
+    for text in (report_text(mixed), page(mixed).decode()):
+        assert "Not all was computed alike: decode 1 × 128 in PyTorch" in text
+    assert "alike" not in report_text(engine_report())
 
 
 def test_a_busy_machine_is_told_of() -> None:
