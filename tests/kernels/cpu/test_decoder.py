@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_sampling import draw
 from tiny_decoder import (
     POISON,
     Model,
@@ -189,6 +190,27 @@ def test_banned_ids_are_not_taken_and_only_by_whom_they_are_banned() -> None:
         rows = [table.row(ids, banned=banned) for banned in ([], order[:1], order[:3], [order[1]])]
         drawn = decoder.step(step_of(model.shape, [(row, len(ids)) for row in rows])).tolist()
         assert drawn == [order[0], order[1], order[3], order[0]]
+
+
+def test_each_row_is_drawn_by_its_own_settings() -> None:
+    model = random_model(9, vocabulary=1000)
+    random = np.random.default_rng(0)
+    settings = [
+        (0.0, 0, 1.0, 0.0, 0.5), (1.0, 0, 1.0, 0.0, 0.999), (0.7, 5, 1.0, 0.0, 0.9), (2.0, 0, 0.8, 0.0, 0.2),
+        (1.0, 0, 1.0, 0.3, 0.7), (1.5, 40, 0.9, 0.05, 0.4),
+    ]  # fmt: skip
+    banned = [random.choice(1000, count, replace=False).tolist() for count in (0, 1, 30, 0, 999, 2)]
+    with decoding(model, threads=2) as decoder:
+        table = shuffled(5, BLOCKS)
+        several = random_ids(7, 3, 4, 5, 6, 7, 8, below=1000)
+        rows = [
+            table.row(ids, settings=chosen, banned=held)
+            for ids, chosen, held in zip(several, settings, banned, strict=True)
+        ]
+        drawn = decoder.step(step_of(model.shape, [(row, len(row.ids)) for row in rows])).tolist()
+        found = logits_of(decoder, 6)
+        assert [np.isneginf(own).sum() for own in found] == [len(ids) for ids in banned]
+        assert drawn == [draw(own, *chosen) for own, chosen in zip(found, settings, strict=True)]
 
 
 def test_a_sequence_goes_on_from_copied_blocks_as_from_its_own() -> None:

@@ -1,5 +1,7 @@
 """team: threads meet, none is lost or overtaken, and they end when they are told."""
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -99,6 +101,19 @@ def test_closing_ends_the_threads_however_often() -> None:
     assert ours() == before
     team.close()
     assert ours() == before
+
+
+def test_a_team_that_is_forgotten_keeps_the_memory_that_its_threads_wait_on() -> None:
+    before = ours()
+    team = Team(2, 1, followers(np.zeros((2, CELL // 4), np.int32), np.zeros(1, np.int32)))
+    forgotten = weakref.ref(team)
+    del team
+    gc.collect()
+    [thread] = set(ours()) - set(before)
+    kept = forgotten()
+    assert kept is not None
+    kept.close()
+    assert not thread.is_alive()
 
 
 def test_a_team_of_one_has_no_threads_and_waits_for_nobody() -> None:
