@@ -61,7 +61,7 @@ def _model(parser: argparse.ArgumentParser, *, threads: bool = True, memory: boo
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="what computes (auto)")
     parser.add_argument("--dtype", metavar="auto|int8|int16|float32|bfloat16", help="in what precision (auto)")
     if memory:
-        parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (what is needed)")
+        parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (engine: what is needed)")
     if threads:
         parser.add_argument("--threads", metavar="N", type=_number(1), help="CPU threads (all cores)")
 
