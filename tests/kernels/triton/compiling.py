@@ -102,7 +102,7 @@ def _measured(kernel: CompiledKernel) -> Compiled:
         listing = kernel.asm["amdgcn"]
         facts = {name: int(number) for name, number in re.findall(r"\.(\w+):\s+(\d+)", listing)}
         registers = facts["vgpr_count"]  # includes those for accumulators
-        spilled = 4 * (facts["vgpr_spill_count"] + facts["sgpr_spill_count"]) + facts["private_segment_fixed_size"]
+        spilled = facts["private_segment_fixed_size"]
     else:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(kernel.asm["cubin"])
