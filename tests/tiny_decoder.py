@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from packed_numbers import Array, bf16, from_bf16, packed, random_blocks, weights_of
 
 from hamdam.kernels.cpu import plan
-from hamdam.kernels.cpu.decoder import BLOCK, Decoder, LayerWeights, Shape, Step, Weights
+from hamdam.kernels.cpu.decoder import BLOCK, Decoder, LayerWeights, Weights
+from hamdam.kernels.cpu.facts import Shape, Step
 from hamdam.kernels.cpu.packing import Blocks, joined, side_by_side
 from hamdam.kernels.cpu.step import padded
 

@@ -1,4 +1,4 @@
-"""open_native: the CPU path for a model, at once or as soon as it is compiled. Whether it fits at all is runners.py's."""
+"""open_native: the CPU path for a model, at once or as soon as it is compiled. Whether it fits is runners.py's."""
 import logging
 import threading
 from collections.abc import Callable

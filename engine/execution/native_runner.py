@@ -2,9 +2,13 @@
 
 It makes arrays of facts; what to compute was chosen before, and how is hamdam.kernels.cpu's.
 """
+from collections.abc import Iterable
+from itertools import accumulate
+
 import numpy as np
 
-from hamdam.kernels.cpu.decoder import KV_LAYOUT, Decoder, Floats, Ints, Step, Weights
+from hamdam.kernels.cpu.decoder import KV_LAYOUT, Decoder, Weights
+from hamdam.kernels.cpu.facts import Floats, Ints, Step
 from hamdam.kernels.cpu.plan import BROKEN_HIDDEN as HIDDEN
 from hamdam.kernels.cpu.plan import BROKEN_LOGITS as LOGITS
 from hamdam.kernels.cpu.plan import NOTHING
@@ -17,6 +21,7 @@ from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, held_back, settings
 from .kv_cache import blocks_that_fit, context_limit
 from .packed_weights import shape_of
 
+APART = 16  # blocks: enough to tell conversations apart that share less than a split of their keys
 KV_BYTES = 2  # of one number of a key or a value: bfloat16
 
 
@@ -35,49 +40,49 @@ class NativeRunner:
         self.description = describe(passes, threads)
         self.kv_fingerprint = fingerprint(checkpoint, passes)
         self._frequencies = inverse_frequencies(model)
-        self._decoder = Decoder(
+        self.decoder = Decoder(
             shape_of(model), weights, blocks=self.num_blocks, max_tokens=config.max_batch_tokens, threads=threads,
             passes=passes,
         )
 
     def run(self, batch: Batch) -> list[int | Broken | None]:
-        self._decoder.copy_blocks(batch.copies)
+        self.decoder.copy_blocks(batch.copies)
         if not batch.rows:
             return []
-        drawn = self._decoder.step(self._step(batch.rows)).tolist()
+        rows = batch.rows
+        order = sorted(range(len(rows)), key=lambda index: _neighbours(rows[index]))
+        drawn = self.decoder.step(self._step([rows[index] for index in order])).tolist()
         means = {NOTHING: None, HIDDEN: BROKEN_HIDDEN, LOGITS: BROKEN_LOGITS}
-        return [id if id >= 0 else means[id] for id in drawn]
+        results: list[int | Broken | None] = [None] * len(rows)
+        for index, id in zip(order, drawn, strict=True):
+            results[index] = id if id >= 0 else means[id]
+        return results
 
     def take_kv(self, blocks: list[int], keys: Floats, values: Floats, layer: int) -> None:
         """Fills blocks of one layer with what another runner computed: [blocks, 16, kv_heads, head_dim] each."""
-        self._decoder.take_kv(np.asarray(blocks), keys, values, layer)
+        self.decoder.take_kv(np.asarray(blocks), keys, values, layer)
 
     def close(self) -> None:
         """Ends its threads."""
-        self._decoder.close()
+        self.decoder.close()
 
     def _step(self, rows: list[Row]) -> Step:
-        starts = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum([row.count for row in rows], out=starts[1:])
-        owners = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(starts))
-        firsts = np.array([row.start for row in rows], np.int32)
-        positions: Ints = firsts[owners] + (np.arange(int(starts[-1]), dtype=np.int32) - starts[owners])
-        ids = np.array([id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]], np.int32)
+        """Lists first: of a few numbers each, they take less time than arrays."""
+        spans = [range(row.start, row.start + row.count) for row in rows]
+        positions = ints(position for span in spans for position in span)
         sampled = [index for index, row in enumerate(rows) if row.sample]
         banned = [held_back(rows[index].sequence, self.vocab_size) for index in sampled]
-        ban_starts = np.zeros(len(sampled) + 1, np.int32)
-        np.cumsum([len(ids) for ids in banned], out=ban_starts[1:])
         return Step(
-            ids=ids,
-            owners=owners,
+            ids=ints(id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]),
+            owners=ints(index for index, row in enumerate(rows) for _ in range(row.count)),
             positions=positions,
-            starts=starts,
+            starts=ints(accumulate((row.count for row in rows), initial=0)),
             tables=_tables(rows),
             turns=self._turns(positions),
-            sampled=np.array(sampled, np.int32),
+            sampled=ints(sampled),
             settings=np.array([settings(rows[index].sequence) for index in sampled], np.float64).reshape(-1, 5),
-            banned=np.array([id for ids in banned for id in ids], np.int32),
-            ban_starts=ban_starts,
+            banned=ints(id for ids in banned for id in ids),
+            ban_starts=ints(accumulate(map(len, banned), initial=0)),
         )
 
     def _turns(self, positions: Ints) -> Floats:
@@ -89,12 +94,21 @@ class NativeRunner:
         return turns
 
 
+def ints(numbers: Iterable[int]) -> Ints:
+    return np.array(list(numbers), np.int32)
+
+
 def describe(passes: int, threads: int) -> str:
     return f"int{8 * passes} on cpu, {threads} thread{'s' * (threads > 1)}"
 
 
 def fingerprint(checkpoint: Checkpoint, passes: int) -> str:
     return f"{checkpoint.fingerprint} int{8 * passes} {KV_LAYOUT}"
+
+
+def _neighbours(row: Row) -> tuple[bool, list[int]]:
+    """A key that brings rows together which decode, and which begin with the same blocks: their keys are read once."""
+    return row.count > 1, row.sequence.block_table[::APART]
 
 
 def _tables(rows: list[Row]) -> Ints:

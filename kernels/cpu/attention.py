@@ -1,8 +1,8 @@
 """Attention over KV blocks where they lie: one unit is a few queries that share a KV head, over one split of the keys.
 
-The cache is [layer][KV head][block], and a block of 16 tokens its keys [dim / 2][16][2] and then its values [8][dim][2],
-bfloat16: 16 scores at once need no sum across a register, both feed the same dot product of pairs, and blocks that were
-allocated one after another are read as one stream.
+The cache is [layer][KV head][block], and a block of 16 tokens is its keys [dim / 2][16][2] and then its values
+[8][dim][2], bfloat16: 16 scores at once need no sum across a register, both feed the same dot product of pairs, and
+blocks that were allocated one after another are read as one stream.
 
 Keys are taken 64 at a time, counted from position 0, and in splits of 256: what one query computes, and in what order,
 depends on its own position alone. So it gives the same bits in a prefill, in a decode, and beside whomever.
@@ -55,8 +55,8 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 def _score_tile(rows: int) -> Any:
     """scores(queries, row bytes, pairs, keys, out): out[row, 0:64] = query . key, float32.
 
-    keys: 8 addresses, of the keys of 4 blocks and of 4 that come next, which are asked for on the way: blocks are spread
-    over memory, and the processor cannot foresee them.
+    keys: 8 addresses, of the keys of 4 blocks and of 4 that come next, which are asked for on the way: blocks are
+    spread over memory, and the processor cannot foresee them.
     """
 
     def build(b, queries, row_bytes, pairs, keys, out):
@@ -237,8 +237,10 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
         )
         if hidden > 0:
             s0, s1, s2, s3 = (
-                where_less(lanes, np.int32(hidden), never, s0), where_less(lanes, np.int32(hidden - 16), never, s1),
-                where_less(lanes, np.int32(hidden - 32), never, s2), where_less(lanes, np.int32(hidden - 48), never, s3),
+                where_less(lanes, np.int32(hidden), never, s0),
+                where_less(lanes, np.int32(hidden - 16), never, s1),
+                where_less(lanes, np.int32(hidden - 32), never, s2),
+                where_less(lanes, np.int32(hidden - 48), never, s3),
             )
     before = peek_float(state)
     most = max(before, largest(larger(larger(s0, s1), larger(s2, s3))))
@@ -255,7 +257,8 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
     store_shorts(weights + 64, bf16_bits(p2))
     store_shorts(weights + 96, bf16_bits(p3))
     fade = exp(splat(before - most))
-    poke_float(state + 4, total(fade) / np.float32(WIDTH) * peek_float(state + 4) + total(add(add(p0, p1), add(p2, p3))))
+    held = total(fade) / np.float32(WIDTH) * peek_float(state + 4)
+    poke_float(state + 4, held + total(add(add(p0, p1), add(p2, p3))))
     poke_float(state, most)
     if before != most:
         for part in range(0, 4 * dim, 4 * WIDTH):
@@ -263,7 +266,9 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
 
 
 @native
-def merge(parts: int, part_bytes: int, states: int, state_bytes: int, first: int, splits: int, dim: int, out: int) -> None:
+def merge(
+    parts: int, part_bytes: int, states: int, state_bytes: int, first: int, splits: int, dim: int, out: int
+) -> None:
     """One query's result from its splits `first` up to `splits`: sums at `parts` [split, dim], float32."""
     most = MINUS
     for split in range(first, splits):

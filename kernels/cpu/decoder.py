@@ -12,32 +12,17 @@ from numpy.typing import NDArray
 from . import plan as p
 from .attention import SCRATCH as ATTENTION_SCRATCH
 from .attention import SPLIT
+from .facts import Floats, Ints, Shape, Step
 from .packing import Packed, aligned
 from .product import SCRATCH as PRODUCT_SCRATCH
 from .product import row_bytes
 from .step import PHASES, padded, run_step
 from .team import Team
+from .units import UNIT_BYTES
 
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float32]
 PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
 BLOCK = 16  # tokens of a KV block: the width of a register
 KV_LAYOUT = "cpu: layer, head, block, key | value; bfloat16 in pairs"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """hidden, wide and dim are multiples of 16; heads a multiple of kv_heads."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    dim: int
-    wide: int
-    vocabulary: int
-    epsilon: float
-    window: int = 0  # tokens a query sees, itself included; 0: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +51,6 @@ class Weights:
     head: Packed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """T tokens of R rows, of which S sample. All arrays are contiguous."""
-
-    ids: Ints  # [T]
-    owners: Ints  # [T] each token's row
-    positions: Ints  # [T]
-    starts: Ints  # [R + 1] each row's first token, and T
-    tables: Ints  # [R, blocks of the longest]
-    turns: Floats  # [T, dim] cosines of each pair's angle, then sines
-    sampled: Ints  # [S] rows
-    settings: NDArray[np.float64]  # [S, 5] temperature, top_k, top_p, min_p, uniform, as Ops.sample takes them
-    banned: Ints  # ids that may not be taken, of one sample after another
-    ban_starts: Ints  # [S + 1] where each sample's begin
-
-
 class Decoder:
     """Belongs to one thread, which takes part in the steps; `threads` - 1 more are its own."""
 
@@ -98,6 +67,7 @@ class Decoder:
         self._describe()
         self.clocks = np.zeros(len(p.PHASES), np.int64)  # cycles spent so far, by kind of phase
         self._point(p.CLOCKS, self.clocks)
+        self._largest: tuple[int, ...] = (0, 0, 0)  # tokens, splits and samples there is room for
         self._room(max_tokens, 1, 1)
         self._order = 0
         plan, layers = self._plan, self._layers
@@ -109,19 +79,17 @@ class Decoder:
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
-        units = self._units(step)
-        self._room(len(step.ids), int(units[:, 2].max()) + 1, len(step.sampled))
+        self._room(len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled))
         results = np.empty(len(step.starts) - 1, np.int32)
         plan = self._plan
-        plan[[p.TOKENS, p.ROWS, p.SAMPLES, p.UNITS, p.TABLE_WIDTH]] = (
-            len(step.ids), len(results), len(step.sampled), len(units), step.tables.shape[1]
-        )
+        plan[p.TOKENS], plan[p.ROWS] = len(step.ids), len(results)
+        plan[p.SAMPLES], plan[p.TABLE_WIDTH] = len(step.sampled), step.tables.shape[1]
         for place, array in (
             (p.IDS, step.ids), (p.OWNERS, step.owners), (p.POSITIONS, step.positions), (p.STARTS, step.starts),
-            (p.TABLES, step.tables), (p.TURNS, step.turns), (p.UNIT, units), (p.SAMPLED, step.sampled),
-            (p.SETTINGS, step.settings), (p.BANNED, step.banned), (p.BAN_STARTS, step.ban_starts), (p.RESULTS, results),
+            (p.TABLES, step.tables), (p.TURNS, step.turns), (p.SAMPLED, step.sampled), (p.SETTINGS, step.settings),
+            (p.BANNED, step.banned), (p.BAN_STARTS, step.ban_starts), (p.RESULTS, results),
         ):
-            plan[place] = array.ctypes.data
+            plan[place] = array.__array_interface__["data"][0]
         self._order = self._order % 0x3FFFFFFF + 1
         run_step(plan, self._layers, self._team.board, self._threads, 0, self._order)
         return results
@@ -177,6 +145,10 @@ class Decoder:
 
     def _room(self, tokens: int, splits: int, samples: int) -> None:
         """Makes every buffer large enough; they only grow."""
+        asked = (tokens, splits, samples)
+        if all(size <= room for size, room in zip(asked, self._largest, strict=True)):
+            return
+        tokens, splits, samples = self._largest = tuple(map(max, asked, self._largest))
         shape = self.shape
         heads, query = shape.heads, shape.heads * shape.dim
         widest = max(shape.hidden, query)
@@ -191,6 +163,7 @@ class Decoder:
             (p.QUERY, tokens * 2 * query),
             (p.ATTENDED, splits * tokens * 4 * query),
             (p.STATES, splits * tokens * 8 * heads),
+            (p.UNIT, splits * tokens * UNIT_BYTES),
             (p.GATED, tokens * padded(shape.wide)),
             (p.LOGITS, samples * vocabulary),
             (p.PICKING, self._threads * 2 * vocabulary),
@@ -203,26 +176,6 @@ class Decoder:
     def _point(self, place: int, array: NDArray[np.generic]) -> None:
         self._kept[place] = array
         self._plan[place] = array.ctypes.data
-
-    def _units(self, step: Step) -> Ints:
-        """Pieces of attention [units, 4]: first token, tokens, split of the keys, row; see attention.py. The last
-        splits of a row come first, as they are the longest."""
-        group = self.shape.heads // self.shape.kv_heads
-        together = max(1, 6 // group)  # tokens whose queries fill a tile
-        counts = np.diff(step.starts)
-        tiles = -(-counts // together)
-        row = np.repeat(np.arange(len(counts), dtype=np.int32), tiles)
-        nth = np.arange(len(row)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
-        first = step.starts[row] + nth * together
-        tokens = np.minimum(together, step.starts[row + 1] - first)
-        splits = step.positions[first + tokens - 1] // SPLIT + 1
-        lowest = np.zeros_like(splits)
-        if self.shape.window:
-            lowest = np.maximum(0, step.positions[first] + 1 - self.shape.window) // SPLIT
-        each = splits - lowest
-        tile = np.repeat(np.arange(len(row)), each)
-        split = lowest[tile] + np.arange(len(tile)) - np.repeat(np.cumsum(each) - each, each)
-        return np.ascontiguousarray(np.stack((first[tile], tokens[tile], split, row[tile]), 1).astype(np.int32)[::-1])
 
 
 def _untouched(size: int) -> NDArray[np.uint8]:

@@ -60,7 +60,10 @@ def from_gguf(name: str, blocks: Bytes) -> Blocks:
 
 
 def from_floats(weights: NDArray[np.float32]) -> Blocks:
-    """Rounds float32 [rows, inputs] to 8 bits, a scale for each 32 inputs: the largest becomes 127."""
+    """Rounds float32 [rows, inputs] to 8 bits, a scale for each 32 inputs: the largest becomes 127.
+
+    What is no number, or infinite, makes its group's scale so, and with it all that is computed from the group.
+    """
     rows, inputs = weights.shape
     groups = -(-inputs // GROUP)
     if groups * GROUP != inputs:
@@ -69,7 +72,8 @@ def from_floats(weights: NDArray[np.float32]) -> Blocks:
     scales = (np.abs(values).max(-1) / 127).astype(np.float16)
     wide = scales.astype(np.float32)[..., None]
     inverse = np.divide(1, wide, out=np.zeros_like(wide), where=wide > 0)
-    numbers = np.clip(np.rint(values * inverse), -127, 127).astype(np.int8).view(np.uint8) ^ 0x80
+    with np.errstate(invalid="ignore"):
+        numbers = np.clip(np.rint(values * inverse), -127, 127).astype(np.int8).view(np.uint8) ^ 0x80
     return Blocks(8, numbers, scales)
 
 

@@ -1,4 +1,4 @@
-"""Rows: what is done to one token's numbers between two matrix products: norm, whole numbers, rotary, KV. One row a call.
+"""Rows: what is done to one token's numbers between two products: norm, whole numbers, rotary, KV. One row a call.
 
 Sums run in one fixed order over the row alone. A number that is no number, or infinite, makes the row's scale
 not-a-number, and with it all that is computed from the row: it cannot get lost on the way through whole numbers.
@@ -153,8 +153,8 @@ def store_key(x: int, block: int, slot: int, dim: int) -> None:
 
 @native
 def store_value(x: int, block: int, slot: int, dim: int, last: bool) -> None:
-    """A value in bfloat16 to its block: [8 pairs of tokens][dim][2]. The `last` of a row clears the slot that it shares a
-    pair with: whatever lies there would be multiplied by 0, which does not help against not-a-number."""
+    """A value in bfloat16 to its block: [8 pairs of tokens][dim][2]. The `last` of a row clears the slot that it shares
+    a pair with: whatever lies there would be multiplied by 0, which does not help against not-a-number."""
     base = block + (slot // 2) * dim * 4
     if last and slot % 2 == 0:
         for i in range(dim):

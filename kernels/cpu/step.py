@@ -83,6 +83,7 @@ from .sample import BROKEN, sample_row
 from .sums import total
 from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, meet, write_atomic
 from .tiles import PANEL
+from .units import share_out
 
 SHARES = 8  # pieces a thread may take of a matrix: who is held up leaves more to the others
 PHASES = 10  # of a layer, at most
@@ -137,7 +138,9 @@ def padded(n: int) -> int:
 
 
 @native
-def norm_rows(plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int) -> None:
+def norm_rows(
+    plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int
+) -> None:
     hidden, passes = plan[HIDDEN], plan[PASSES]
     token = take(board, phase)
     while token < plan[TOKENS]:
@@ -347,11 +350,12 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
 
 @entry
 def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int, order: int) -> None:
-    """Thread 0 orders the step numbered `order`, takes part in it, and returns when it is done. Another thread takes part
-    in every step that is ordered from now on, and returns when the team ends."""
+    """Thread 0 orders the step numbered `order`, takes part in it, and returns when it is done. Another thread takes
+    part in every step that is ordered from now on, and returns when the team ends."""
     if which == 0:
         for phase in range(plan[LAYERS] * PHASES + 4):
             write_atomic(board + TICKETS + CELL * phase, np.int32(0))
+        share_out(plan)
         announce(board, ORDER, order)
     while True:
         if which != 0:

@@ -1,4 +1,4 @@
-"""Sums: dot products inside registers, and sums and maxima across one, as lanes.py has its operations. One fixed order."""
+"""Sums: dot products inside registers, sums and maxima across one; operations as lanes.py has them. In one order."""
 from llvmlite import ir
 from numba import types
 

@@ -1,9 +1,9 @@
 """Tiles: the innermost loops of the matrix product, unrolled over registers. They know addresses and no shapes beyond.
 
-A weight matrix [out, in] is cut into panels of 32 outputs and groups of 32 inputs (packing.py). One tile is a few tokens
-times one panel. Weights are whole numbers with a float16 scale a group, activations are whole numbers too, so the sum
-over a group is exact; it is made float32, scaled, and added to the sums of the groups before it, from the first group to
-the last: a token's result is the same whatever tokens share its tile.
+A weight matrix [out, in] is cut into panels of 32 outputs and groups of 32 inputs (packing.py). One tile is a few
+tokens times one panel. Weights are whole numbers with a float16 scale a group, activations are whole numbers too, so
+the sum over a group is exact; it is made float32, scaled, and added to the sums of the groups before it, from the first
+group to the last: a token's result is the same whatever tokens share its tile.
 
 Activations come in one of two forms (rows.py):
   one pass:   x = byte * scale of the group;
@@ -55,9 +55,10 @@ def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
                 after = b.add(block, const(I64, (GROUP_BYTES[bits] - (128 if bits == 4 else 64)) + 32 * half))
                 scale = load_half.emit(b, after)
                 minimum = load_half.emit(b, b.add(after, const(I64, 64))) if bits == 4 else None
-                dots = [repeat_ints.emit(b, corrections[t]) if bits == 8 and passes == 1 else const(INTS, 0) for t in range(tokens)]
+                corrected = bits == 8 and passes == 1  # with two passes it is done between them
+                dots = [repeat_ints.emit(b, one) if corrected else const(INTS, 0) for one in corrections]
                 for one in range(passes):
-                    for step, weight in enumerate(weights):  # step by step: the sums of the tokens do not wait for each other
+                    for step, weight in enumerate(weights):  # the tokens' sums side by side: none waits for itself
                         for t in range(tokens):
                             at = b.add(own[t], const(I64, GROUP * one + 4 * step))
                             dots[t] = dot_bytes.emit(b, dots[t], weight, repeat_ints.emit(b, at))

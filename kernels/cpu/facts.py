@@ -1,0 +1,39 @@
+"""Facts: what a decoder is, and what one step of it is to do, as numbers. Nothing is computed of them here."""
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """hidden, wide and dim are multiples of 16; heads a multiple of kv_heads."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    dim: int
+    wide: int
+    vocabulary: int
+    epsilon: float
+    window: int = 0  # tokens a query sees, itself included; 0: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """T tokens of R rows, of which S sample. All arrays are contiguous."""
+
+    ids: Ints  # [T]
+    owners: Ints  # [T] each token's row
+    positions: Ints  # [T]
+    starts: Ints  # [R + 1] each row's first token, and T
+    tables: Ints  # [R, blocks of the longest]
+    turns: Floats  # [T, dim] cosines of each pair's angle, then sines
+    sampled: Ints  # [S] rows
+    settings: NDArray[np.float64]  # [S, 5] temperature, top_k, top_p, min_p, uniform, as Ops.sample takes them
+    banned: Ints  # ids that may not be taken, of one sample after another
+    ban_starts: Ints  # [S + 1] where each sample's begin
