@@ -18,6 +18,7 @@ from .policy.sequence import Sequence
 log = logging.getLogger("hamdam.engine")
 PLACES_EVERY = 0.5  # seconds between two tellings of queue places
 NOTHING_FITS = 0.05  # seconds to sleep if nobody can advance: policy rules it out, but must not spin if it errs
+CHECK_EVERY = 10.0  # seconds between two looks, in idle moments, at whether all adds up; of a large pool it takes time
 STALLED_AFTER = 30.0  # seconds without a finished step, while there is work
 
 
@@ -70,6 +71,7 @@ class StepLoop:
         self._stats = scheduler.stats()
         self._last_step = time.monotonic()
         self._last_places = 0.0
+        self._last_check = -CHECK_EVERY
 
     def start(self, crossing: Crossing[Fact, Order]) -> None:
         self._crossing = crossing
@@ -112,8 +114,9 @@ class StepLoop:
         now = time.monotonic()
         batch = self.scheduler.schedule(now)
         progress = self.scheduler.update(batch, self.runner.run(batch), time.monotonic()) if batch.rows else []
-        if not self.scheduler.has_work:
+        if not self.scheduler.has_work and now - self._last_check >= CHECK_EVERY:
             self.scheduler.check_integrity()
+            self._last_check = now
         self._steps += bool(batch.rows)
         self._last_step = time.monotonic()
         self._stats = self.scheduler.stats(self._steps)  # before anybody hears of the step: who hears may look

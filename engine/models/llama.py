@@ -132,7 +132,8 @@ class Llama:
 
 
 def turns(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
-    """For `Ops.rotary`: positions [tokens] and frequencies [head_dim / 2] -> cosine and sine, [tokens, 1, head_dim], the first half of the sine negative."""
+    """For `Ops.rotary`: positions [tokens], frequencies [head_dim / 2] -> cosine and sine [tokens, 1, head_dim], the
+    first half of the sine negative."""
     angles = positions[:, None, None] * frequencies
     cosine, sine = angles.cos(), angles.sin()
     return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)

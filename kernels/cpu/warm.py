@@ -7,6 +7,7 @@ this processor and these versions, since numba looks only at the file of the fun
 """
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -65,6 +66,9 @@ def _compile(folder: Path) -> None:
 
     compile_step()
     (folder / MARK).touch()
+    for old in folder.parent.glob("compiled-*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 if __name__ == "__main__":
