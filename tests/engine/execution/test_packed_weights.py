@@ -1,4 +1,4 @@
-"""PackedWeights: what is read back is what was packed, and no state of the cache folder keeps a server from starting."""
+"""PackedWeights: what is read back is what was packed, and no state of the cache folder ends a start."""
 import errno
 import json
 import logging

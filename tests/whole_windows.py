@@ -1,0 +1,57 @@
+"""WholeWindows: the logits of every token of a text, in float32 by PyTorch, to hold faster paths to. Not a test."""
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hamdam.engine.config import BLOCK_SIZE
+from hamdam.engine.loading.checkpoint import Checkpoint
+from hamdam.engine.models.llama import Llama
+from hamdam.kernels.device import for_device
+from hamdam.kernels.ops import Attention, Ops, Rows
+
+CPU = torch.device("cpu")
+
+
+class OneText:
+    """Ops to which all tokens are of one row, where the model is told that each is a row's last one: it returns the
+    hidden state of those."""
+
+    def __init__(self, ops: Ops) -> None:
+        self._ops = ops
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ops, name)
+
+    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
+        whole = replace(rows, query_starts=rows.query_starts[[0, -1]])
+        return self._ops.paged_attention(cache, whole, scale=scale, window=window)
+
+
+class WholeWindows:
+    @torch.inference_mode()
+    def __init__(self, checkpoint: Checkpoint, *, longest: int) -> None:
+        model = checkpoint.config
+        self._ops = OneText(for_device(CPU))
+        self._model = Llama(model, self._ops, dtype=torch.float32, device=CPU)
+        self._model.load(checkpoint.tensors())
+        self._blocks = -(-longest // BLOCK_SIZE)
+        self._cache = self._ops.new_kv_cache(
+            model.num_layers, self._blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim,
+            dtype=torch.float32, device=CPU,
+        )
+
+    @torch.inference_mode()
+    def logits(self, ids: list[int]) -> NDArray[np.float32]:
+        """[tokens, vocabulary]"""
+        positions = torch.arange(len(ids))
+        rows = Rows(
+            query_starts=torch.arange(len(ids) + 1), context_lengths=torch.tensor([len(ids)]),
+            block_tables=torch.arange(self._blocks)[None], slots=positions,
+        )
+        hidden = self._model.forward(torch.tensor(ids), positions, rows, self._cache)
+        found: NDArray[np.float32] = self._model.logits(hidden).numpy()
+        return found
