@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stepping import sequence
-from tiny_models import Tensors, random_tensors
+from tiny_models import CONFIG, Tensors, random_tensors
 
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.execution.native_runner import NativeRunner
@@ -20,6 +20,7 @@ from hamdam.kernels.cpu.decoder import Weights
 from hamdam.kernels.cpu.packing import from_floats
 
 Floats = NDArray[np.float32]
+TINY = CONFIG | {"head_dim": 16}  # native code takes multiples of 16
 
 
 @contextmanager

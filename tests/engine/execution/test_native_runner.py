@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from native_path import decoded_logits, exact_tensors, logits_of, native, placed, prefilled_logits
+from native_path import TINY, decoded_logits, exact_tensors, logits_of, native, placed, prefilled_logits
 from stepping import Answer, run, scheduler_for, sequence
-from tiny_models import CONFIG, write_folder
+from tiny_models import write_folder
 from whole_windows import WholeWindows
 
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
@@ -27,7 +27,6 @@ from hamdam.kernels.device import for_device
 BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 16 * 2  # key and value, layers, tokens, KV heads, head_dim, bfloat16
 TOO_CLOSE = 0.01  # of two logits, which are some units apart from their mean
 POISON = 11  # a token whose embedding is not a number
-TINY = CONFIG | {"head_dim": 16}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": TINY,
     "tied": TINY | {"tie_word_embeddings": True},
