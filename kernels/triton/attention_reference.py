@@ -11,12 +11,16 @@ def attention(
     query: Tensor, cache: Tensor, rows: Rows, layer: int, *, scale: float,
     window: int | None = None, soft_cap: float | None = None, sinks: Tensor | None = None,
 ) -> Tensor:
-    """query [T, H, D] -> [T, H * D] float32. Sinks [H] are logits of a key that everyone sees and whose value is 0."""
+    """query [T, H, D] -> [T, H * D] float32. Sinks [H] are logits of a key that everyone sees and whose value is 0.
+    A row without context, which is a row of one token, gets zeros."""
     (tokens, heads, dim), parts = query.shape, KvCache.of(cache)
     out = query.new_empty((tokens, heads, dim), dtype=torch.float32)
     starts = rows.query_starts.tolist()
     for row, context in enumerate(rows.context_lengths.tolist()):
         own = slice(starts[row], starts[row + 1])
+        if context == 0:
+            out[own] = 0
+            continue
         key_at = torch.arange(context, device=query.device)
         query_at = key_at[context - (own.stop - own.start) :, None]
         seen = key_at <= query_at if window is None else (key_at <= query_at) & (key_at > query_at - window)

@@ -26,6 +26,12 @@ class KvCache:
     codes: Tensor  # [layers, blocks, 2, kv_heads, block_size, head_dim]
     scales: Tensor | None  # [layers, blocks, 2, kv_heads, block_size] float32; None where the codes are the numbers
 
+    @property
+    def head_stride(self) -> int:
+        """Codes from a head's first to the next head's, whatever PyTorch says where there is one head only."""
+        block_size, head_dim = self.codes.shape[-2:]
+        return block_size * (head_dim if self.scales is None else head_dim + SCALE_BYTES)
+
     @classmethod
     def of(cls, cache: Tensor) -> "KvCache":
         """`cache` as `new_cache` made it."""

@@ -256,8 +256,8 @@ def paged_attention(
             None if stored.scales is None else stored.scales[layer], rows.block_tables, rows.block_tables.stride(0),
             rows.query_starts, rows.context_lengths, own_sinks, out, parts, weights, count, splits, scale,
             soft_cap or 0.0, window or 0, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, WIDE=wide, BLOCK=block_size,
-            KV_STRIDE=codes.stride(3), LINES=tile.lines, KEYS=tile.keys, DECODE=decode, SPLIT=splits > 1, CHUNK=chunk,
-            WINDOWED=window is not None, CAPPED=soft_cap is not None, E4M3_BITS=e4m3_bits,
+            KV_STRIDE=stored.head_stride, LINES=tile.lines, KEYS=tile.keys, DECODE=decode, SPLIT=splits > 1,
+            CHUNK=chunk, WINDOWED=window is not None, CAPPED=soft_cap is not None, E4M3_BITS=e4m3_bits,
             num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=False,
         )
         if splits > 1:

@@ -146,10 +146,10 @@ def _launch(
     tokens, _, dim = some.shape
     if tokens == 0:
         return
-    codes, scales, block_size, largest = some, None, 1, 0.0
+    codes, scales, block_size, stride, largest = some, None, 1, 0, 0.0
     if cache is not None:
         stored = KvCache.of(cache)
-        codes, block_size = stored.codes[layer], stored.codes.shape[4]
+        codes, block_size, stride = stored.codes[layer], stored.codes.shape[4], stored.head_stride
         if stored.scales is not None:
             scales, largest = stored.scales[layer], LARGEST[cache.dtype]
             codes = codes if cache.dtype == torch.int8 else codes.view(torch.uint8)
@@ -162,8 +162,8 @@ def _launch(
     place[heads + 2 * kv_heads, triton.cdiv(tokens, tile.tokens)](
         *sources, cosine, sine, query_norm, key_norm, codes, scales, slots,
         *(stride for x in sources for stride in x.stride()[:2]), tokens, eps, HEADS=heads, KV_HEADS=kv_heads, DIM=dim,
-        WIDE=triton.next_power_of_2(dim // 2), BLOCK=block_size, KV_STRIDE=0 if cache is None else codes.stride(2),
-        TOKENS=tile.tokens, NORMED=norms is not None, TURNED=turns is not None, LARGEST=int(largest),
+        WIDE=triton.next_power_of_2(dim // 2), BLOCK=block_size, KV_STRIDE=stride, TOKENS=tile.tokens,
+        NORMED=norms is not None, TURNED=turns is not None, LARGEST=int(largest),
         num_warps=tile.warps, enable_fp_fusion=False,
     )
 
