@@ -18,7 +18,13 @@ _sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((ROOT / 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / f"compiled-{_sources.hexdigest()[:16]}"))
 
 NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what else these need it may not have
-    "numba": ("kernels/cpu",),
+    "numba": (
+        "kernels/cpu",
+        *(f"engine/execution/test_{name}.py" for name in (
+            "changing_runner", "native_accuracy", "native_invariance", "native_opening", "native_runner",
+            "packed_weights", "runners",
+        )),
+    ),  # fmt: skip
     "gguf": (
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
@@ -29,6 +35,8 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/loading/test_gguf_tokenizer.py",
         "engine/text/test_default_model_text.py",
         "engine/execution/test_golden.py",
+        "engine/execution/test_native_accuracy.py",
+        "engine/execution/test_native_invariance.py",
     ),
 }
 collect_ignore = [file for module, files in NEEDED.items() if find_spec(module) is None for file in files]

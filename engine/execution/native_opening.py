@@ -1,5 +1,6 @@
 """open_native: the CPU path for a model, at once or as soon as it is compiled. Whether it fits is runners.py's."""
 import logging
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -40,14 +41,26 @@ def open_native(
 
 
 def _compiled(folder: Path, stop: threading.Event) -> bool:
-    compiling = warm.start_compiling(folder)
     try:
-        while compiling.poll() is None:
-            if stop.wait(POLL_S):
-                return False
-    finally:
-        compiling.kill()
-        _, said = compiling.communicate()
-    if compiling.returncode:
+        process = warm.start_compiling(folder)
+    except OSError as error:
+        log.warning("native code cannot be compiled; PyTorch goes on: %s", error)
+        return False
+    with process as compiling:
+        try:
+            said = _said_until(compiling, stop)
+        finally:
+            compiling.kill()
+    if said is not None and compiling.returncode:
         log.warning("native code could not be compiled; PyTorch goes on: %s", said.decode(errors="replace")[-400:])
-    return compiling.returncode == 0
+    return said is not None and compiling.returncode == 0
+
+
+def _said_until(process: "subprocess.Popen[bytes]", stop: threading.Event) -> bytes | None:
+    """What it wrote to stderr until it ended; None where it was told to stop before."""
+    while not stop.is_set():
+        try:
+            return process.communicate(timeout=POLL_S)[1]
+        except subprocess.TimeoutExpired:
+            continue
+    return None

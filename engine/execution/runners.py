@@ -17,6 +17,7 @@ from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
 from ..models.config import ModelConfig
 from ..policy.batch import Runner
+from .changing_runner import First
 
 log = logging.getLogger("hamdam.engine")
 PASSES = {"int8": 1, "int16": 2}
@@ -49,11 +50,10 @@ def _native(checkpoint: Checkpoint, config: EngineConfig, passes: int) -> Runner
         warm.use(warm.folder_in(config.cache))  # before anything that is to be compiled is imported
     from .native_opening import open_native
 
-    def with_pytorch():  # type: ignore[no-untyped-def]
+    def with_pytorch() -> First:
         from .model_runner import load_runner
 
-        # KV in float32 takes twice the memory that it takes in bfloat16, for as many blocks.
-        return load_runner(checkpoint, replace(config, dtype="float32", device="cpu", kv_memory=2 * config.kv_memory))
+        return load_runner(checkpoint, replace(config, dtype="bfloat16", device="cpu"))  # KV of the same size
 
     return open_native(checkpoint, config, with_pytorch, threads=threads_of(config), passes=passes)
 
@@ -74,15 +74,17 @@ def no_native(model: ModelConfig, config: EngineConfig) -> str | None:
     for name in ("hidden_size", "intermediate_size", "head_dim"):
         if getattr(model, name) % 16:
             return f"{name} of this model is {getattr(model, name)}, no multiple of 16"
-    from hamdam.kernels.cpu import warm
-
+    try:
+        from hamdam.kernels.cpu import warm
+    except ImportError as error:  # it may be there and not go with this NumPy, say
+        return f"numba cannot be used: {error}"
     return warm.missing()
 
 
 def _on_gpu(config: EngineConfig) -> bool:
     """Whether a GPU is to compute. PyTorch, which knows, is asked only where there may be one."""
     if config.device != "auto":
-        return config.device == "cuda"
+        return config.device != "cpu"  # what is neither is refused by PyTorch's runner
     if sys.platform == "linux" and not any(Path(node).exists() for node in GPU_NODES):
         return False
     import torch
