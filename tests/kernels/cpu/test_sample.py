@@ -109,4 +109,13 @@ def test_a_long_tail_is_looked_at_where_the_likely_do_not_suffice() -> None:
     assert draw(logits, 1.0, 0, 1 / whole * 0.999, 0.0, 0.9999) == 123
     asked = (1 + tail / 2) / whole  # the first half of the tail, by their ids
     assert draw(logits, 1.0, 0, asked, 0.0, 1 - 2**-53) == pytest.approx(15_000, abs=30)
-    assert draw(logits, 1.0, 20, 1.0, 0.0, 1 - 2**-53) == 123  # the 19 others have lower ids
+    logits[[0, 123]] = 0.0, -17.0
+    assert draw(logits, 1.0, 20, 1.0, 0.0, 1 - 2**-53) == 19
+    assert draw(logits, 1.0, 20, 1.0, 1e-6, 1 - 2**-53) == 0
+
+
+@pytest.mark.parametrize("settings", [(0, 1.0, 0.0), (9, 1.0, 0.0), (0, 0.9999, 0.0), (0, 1.0, 0.5)])
+def test_exactly_on_a_border_the_next_id_is_taken(settings: tuple[int, float, float]) -> None:
+    logits = np.array([0, 0, -np.inf, 0, 0] + [-np.inf] * 20, np.float32)
+    ids = [draw(logits, 1.0, *settings, share / 4) for share in range(4)]
+    assert ids == [reference(logits, 1.0, *settings, share / 4) for share in range(4)] == [0, 1, 3, 4]
