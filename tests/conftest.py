@@ -20,11 +20,14 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / f"compiled-{_sour
 NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what else these need it may not have
     "numba": (
         "kernels/cpu",
-        *(f"engine/execution/test_{name}.py" for name in (
-            "changing_runner", "native_accuracy", "native_invariance", "native_opening", "native_runner",
-            "packed_weights", "runners",
-        )),
-    ),  # fmt: skip
+        "engine/execution/test_changing_runner.py",
+        "engine/execution/test_native_accuracy.py",
+        "engine/execution/test_native_invariance.py",
+        "engine/execution/test_native_opening.py",
+        "engine/execution/test_native_runner.py",
+        "engine/execution/test_packed_weights.py",
+        "engine/execution/test_runners.py",
+    ),
     "gguf": (
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
