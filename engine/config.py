@@ -14,7 +14,9 @@ class EngineConfig:
     model: Path
     device: str = "auto"  # auto | cpu | cuda
     dtype: str = "auto"  # auto | int8 | int16 | float32 | bfloat16; runners.py says what each is, and what auto takes
-    kv_memory: int = 1 << 30  # bytes for KV blocks
+    kv_memory: int | None = None  # bytes for KV blocks; None: 1 GiB on the CPU, what gpu_memory leaves on a GPU
+    gpu_memory: float = 0.92  # share of a GPU's memory for everything; says nothing where kv_memory is given
+    invariant: bool = False  # the same seed gives the same text whatever else runs, to the bit; native code always does
     max_context: int | None = None  # tokens; None: what the model was trained for
     max_batch_tokens: int = 256  # tokens computed in one step, decode and prefill together
     max_running: int = 64  # sequences in one step

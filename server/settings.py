@@ -15,6 +15,7 @@ import platformdirs
 from hamdam.engine import EngineConfig
 
 ENGINE = EngineConfig(model=Path())  # for its defaults: they are the engine's to choose
+SWITCH = {"true": True, "1": True, "false": False, "0": False}
 LARGEST_LIMIT = 1 << 40  # of [limits]: beyond it neither a clock nor a socket counts
 
 
@@ -54,7 +55,9 @@ class Settings:
     model: str | None = None  # None: the default model
     device: str = ENGINE.device
     dtype: str = ENGINE.dtype
-    kv_memory: int = ENGINE.kv_memory  # bytes
+    kv_memory: int | None = ENGINE.kv_memory  # bytes; None: the engine's choice
+    gpu_memory: float = ENGINE.gpu_memory  # a share
+    invariant: bool = ENGINE.invariant
     max_context: int | None = ENGINE.max_context  # tokens
     limits: Limits = field(default_factory=Limits)
 
@@ -112,6 +115,18 @@ def _number(lowest: int, highest: int) -> Callable[[str], int]:
     return parse
 
 
+def _share(text: str) -> float:
+    if not re.fullmatch(r"\d?(\.\d{1,9})?", text, re.ASCII) or not text.strip(".") or not 0.05 <= float(text) <= 1:
+        raise ValueError("a share from 0.05 to 1, such as 0.9")
+    return float(text)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise ValueError("true or false")
+    return SWITCH[text.lower()]
+
+
 def _choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -141,6 +156,8 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "device": _choice("auto", "cpu", "cuda"),
     "dtype": _choice("auto", "int8", "int16", "float32", "bfloat16"),
     "kv_memory": size,
+    "gpu_memory": _share,
+    "invariant": _switch,
     "max_context": _number(16, 100_000_000),
 }
 

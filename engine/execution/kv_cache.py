@@ -3,17 +3,25 @@ from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..models.config import ModelConfig
 
+ON_CPU = 1 << 30
+
 
 def bytes_per_block(model: ModelConfig, size: int) -> int:
     """Keys and values of BLOCK_SIZE tokens in all layers, in numbers of `size` bytes."""
     return 2 * model.num_layers * BLOCK_SIZE * model.num_kv_heads * model.head_dim * size
 
 
-def blocks_that_fit(config: EngineConfig, model: ModelConfig, size: int) -> int:
+def blocks_that_fit(memory: int, model: ModelConfig, size: int) -> int:
+    """`memory` bytes of numbers of `size` bytes."""
     needed = bytes_per_block(model, size)
-    if config.kv_memory < needed:
-        raise ModelError(f"kv_memory is {config.kv_memory} bytes, and one block of {BLOCK_SIZE} tokens takes {needed}")
-    return config.kv_memory // needed
+    if memory < needed:
+        raise ModelError(f"kv_memory is {memory} bytes, and one block of {BLOCK_SIZE} tokens takes {needed}")
+    return memory // needed
+
+
+def memory_on_cpu(config: EngineConfig) -> int:
+    """Bytes for KV: those asked for, or a part of what a machine has that does other things too."""
+    return ON_CPU if config.kv_memory is None else config.kv_memory
 
 
 def context_limit(config: EngineConfig, model: ModelConfig) -> int:

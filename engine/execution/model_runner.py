@@ -15,7 +15,7 @@ from ..loading.checkpoint import Checkpoint
 from ..models.llama import Llama
 from ..policy.batch import Batch, Broken, Row
 from .draws import BROKEN_HIDDEN
-from .kv_cache import blocks_that_fit, context_limit
+from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .sampler import sample
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -66,7 +66,7 @@ class ModelRunner:
     ) -> None:
         model = checkpoint.config
         self.max_context = context_limit(config, model)
-        self.num_blocks = blocks_that_fit(config, model, dtype.itemsize)
+        self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, dtype.itemsize)
         self.num_layers = model.num_layers
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids

@@ -18,7 +18,7 @@ from ..loading.checkpoint import Checkpoint
 from ..models.rotary import inverse_frequencies
 from ..policy.batch import Batch, Broken, Row
 from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, held_back, settings
-from .kv_cache import blocks_that_fit, context_limit
+from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .packed_weights import shape_of
 
 APART = 16  # blocks: enough to tell conversations apart that share less than a split of their keys
@@ -34,7 +34,7 @@ class NativeRunner:
         """passes: bytes an activation is rounded to, 1 or 2."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
-        self.num_blocks = blocks_that_fit(config, model, KV_BYTES)
+        self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, KV_BYTES)
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self.description = describe(passes, threads)

@@ -60,6 +60,8 @@ def engine_for(settings: Settings) -> Engine:
             device=settings.device,
             dtype=settings.dtype,
             kv_memory=settings.kv_memory,
+            gpu_memory=settings.gpu_memory,
+            invariant=settings.invariant,
             max_context=settings.max_context,
             max_queued=settings.limits.queued_in_all,
             cache=DataFolder(settings.data).cache,

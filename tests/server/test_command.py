@@ -143,6 +143,8 @@ def test_what_the_command_does_is_in_the_audit_log(ana: str, tmp_path: Path, cap
         (("serve", "--device", "gpu"), 2, "--device must be"),
         (("serve", "--kv-memory", "lots"), 2, "--kv-memory must be"),
         (("serve", "--max-context", "0"), 2, "--max-context must be"),
+        (("serve", "--gpu-memory", "92%"), 2, "--gpu-memory must be"),
+        (("serve", "--invariant=perhaps"), 2, "--invariant"),
         (("serve", "--public-url", "example.org"), 2, "--public-url must be"),
         (("serve", "--model", "no-such-model", "--port", "0"), 2, "no-such-model"),
         (("serve", "--config", "/no/such/file"), 2, "is not there"),
@@ -214,7 +216,7 @@ def test_a_newer_database_and_a_folder_that_is_none_are_one_line_each(ana: str, 
 def test_every_option_is_in_the_help_with_its_variable(capsys) -> None:
     assert hamdam("serve", "--help") == 0
     said = " ".join(capsys.readouterr().out.split())
-    for name in ("host", "port", "public-url", "model", "device", "dtype", "kv-memory", "max-context"):
+    for name in ("host", "port", "public-url", "model", "device", "dtype", "kv-memory", "gpu-memory", "invariant", "max-context"):
         assert f"--{name}" in said
         assert f"HAMDAM_{name.upper().replace('-', '_')}" in said
     assert "--data" in said and "--config" in said

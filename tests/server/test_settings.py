@@ -33,6 +33,8 @@ def test_every_option_is_read_from_all_three_places(tmp_path: Path) -> None:
         "device": "cpu",
         "dtype": "bfloat16",
         "kv_memory": "2GiB",
+        "gpu_memory": "0.5",
+        "invariant": "true",
         "max_context": "4096",
     }
     assert set(values) == set(OPTIONS)
@@ -91,6 +93,8 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ("dtype", "float16"),
         ("dtype", "int4"),
         ("kv_memory", "lots"),
+        *(("gpu_memory", value) for value in (" ", "0", "0.01", "1.1", "92%", "nan", "-0.5", ".")),
+        ("invariant", "perhaps"),
         ("max_context", "0"),
         ("max_context", "9" * 30),
         ("public_url", "chat.example.org"),

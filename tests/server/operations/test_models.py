@@ -55,10 +55,14 @@ def test_every_knob_of_the_engine_that_people_set_reaches_it(tmp_path: Path, pul
     opened: list[EngineConfig] = []
     monkeypatch.setattr(models, "open_engine", opened.append)
     limits = Limits(queued_in_all=7)
-    settings = Settings(data=tmp_path, device="cpu", dtype="bfloat16", kv_memory=1 << 20, max_context=64, limits=limits)
+    settings = Settings(
+        data=tmp_path, device="cpu", dtype="bfloat16", kv_memory=1 << 20, gpu_memory=0.5, invariant=True, max_context=64,
+        limits=limits,
+    )
     engine_for(settings)
     (config,) = opened
     assert (config.device, config.dtype, config.kv_memory, config.max_context) == ("cpu", "bfloat16", 1 << 20, 64)
+    assert (config.gpu_memory, config.invariant) == (0.5, True)
     assert (config.model, config.max_queued) == (tmp_path / "models" / DEFAULT_MODEL.file, 7)
 
 
