@@ -260,11 +260,10 @@ def _passing(
 def _variants() -> tuple[Variant, ...]:
     """The logits are read four times: for the largest, for the mass, for the candidates, to draw; from DRAM once."""
     rows, n = 64, 128_256
-    logits, ids = meta(rows, n), meta(rows, dtype=torch.int64)
-    settings = [meta(rows, dtype=torch.float64) for _ in range(4)]
+    logits, doubles = meta(rows, n), meta(rows, dtype=torch.float64)
 
     def launch() -> Tensor:
-        return sample(logits, settings[0], ids, *settings[1:])
+        return sample(logits, doubles, meta(rows, dtype=torch.int64), doubles, doubles, doubles)
 
     return (Variant(f"{rows} x {n}", launch, logits.nbytes, 4 * 8 * logits.numel()),)
 

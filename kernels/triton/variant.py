@@ -17,6 +17,7 @@ FP8_TARGETS = ("sm_90", "sm_100")  # those that multiply float8_e4m3fn; for the 
 class Variant:
     """bytes and flops: what the call reads and writes in memory at the least, and how often it multiplies or adds.
 
+    targets: where it is launched; tested: those of them for which the tests compile it, too, and not only the report.
     claims: for a target the instruction that does its products, as it is called in SASS: {"sm_90": "HGMMA"}.
     """
 
@@ -26,6 +27,7 @@ class Variant:
     flops: int = 0
     targets: tuple[str, ...] = TARGETS
     claims: Mapping[str, str] = field(default_factory=dict)
+    tested: tuple[str, ...] = TARGETS
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
