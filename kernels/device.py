@@ -1,4 +1,6 @@
 """for_device: which implementation of Ops a device gets. Not what it computes."""
+from importlib.util import find_spec
+
 import torch
 
 from . import onednn
@@ -10,4 +12,8 @@ def for_device(device: torch.device) -> Ops:
     """The fastest implementation there is for `device`."""
     if device.type == "cpu" and onednn.available():
         return onednn.OneDnn()
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from .triton.ops import TritonOps  # who has no GPU need not have Triton
+
+        return TritonOps()
     return Reference()

@@ -1,0 +1,73 @@
+"""TritonOps: the operations on a GPU, each by its kernel in this folder. Plain matrices are multiplied by PyTorch."""
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..ops import Attention, Rows, Weight
+from ..penalties import Penalties
+from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample, store_kv
+
+
+class TritonOps:
+    kv_layout = "layer, block, key | value, head, token, dim; in 8 bits a head's scales behind its codes"
+
+    def __init__(self, *, invariant: bool = False) -> None:
+        """invariant: attention is the same, to the bit, in any company and however a row was cut into steps."""
+        self._invariant = invariant
+
+    def pack(self, weight: Tensor) -> Weight:
+        return weight
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+        """As Ops.linear; a matrix of kernels/quantized.py is taken as well."""
+        if isinstance(weight, Tensor):
+            return F.linear(x, weight, bias)
+        return quant_linear.linear(x, weight, bias)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
+        normed = rms_norm.rms_norm(x, weight, eps, residual=residual)
+        assert isinstance(normed, Tensor)  # 8 bits were not asked for
+        return normed
+
+    def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        store_kv.rotary(x, cosine, sine)
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        gated_up = gated.silu_and_mul(gate_up)
+        assert isinstance(gated_up, Tensor)
+        return gated_up
+
+    def new_kv_cache(
+        self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
+        *, dtype: torch.dtype, device: torch.device,
+    ) -> Tensor:
+        """As Ops.new_kv_cache; of int8 or float8_e4m3fn it holds scales too."""
+        return kv_format.new_cache(layers, blocks, block_size, kv_heads, head_dim, dtype=dtype, device=device)
+
+    def store_kv(self, key: Tensor, value: Tensor, cache: Tensor, layer: int, rows: Rows) -> None:
+        store_kv.store_kv(key, value, cache, layer, rows.slots)
+
+    def turn_and_store(
+        self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor, cache: Tensor, layer: int,
+        rows: Rows, *, norms: tuple[Tensor, Tensor, float] | None = None,
+    ) -> Tensor:
+        """The heads' norms, if any, rotary of query and key, and store_kv in one kernel -> the turned query [T, H, D].
+
+        norms: the weights [D] of queries and of keys, and eps. Query, key and value are not changed.
+        """
+        return store_kv.turn_and_store(query, key, value, cosine, sine, cache, layer, rows.slots, norms=norms)
+
+    def copy_blocks(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        for source, target in pairs:
+            cache[:, target] = cache[:, source]
+
+    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
+        return paged_attention.paged_attention(cache, rows, scale=scale, window=window, invariant=self._invariant)
+
+    def sample(
+        self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor,
+        penalties: Penalties | None = None,
+    ) -> Tensor:
+        return sample.sample(logits, temperature, top_k, top_p, min_p, uniform, penalties)
