@@ -216,7 +216,8 @@ def test_a_newer_database_and_a_folder_that_is_none_are_one_line_each(ana: str, 
 def test_every_option_is_in_the_help_with_its_variable(capsys) -> None:
     assert hamdam("serve", "--help") == 0
     said = " ".join(capsys.readouterr().out.split())
-    for name in ("host", "port", "public-url", "model", "device", "dtype", "kv-memory", "gpu-memory", "invariant", "max-context"):
+    options = "host", "port", "public-url", "model", "device", "dtype", "kv-memory", "gpu-memory", "invariant"
+    for name in (*options, "max-context"):
         assert f"--{name}" in said
         assert f"HAMDAM_{name.upper().replace('-', '_')}" in said
     assert "--data" in said and "--config" in said
