@@ -3,7 +3,9 @@
 The faster one is prepared on a thread of its own; the change happens between two steps, and takes along the KV of every
 block that was written meanwhile, so that nothing has to be computed again.
 """
+import ctypes
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -87,5 +89,15 @@ class ChangingRunner:
                 ready.take_kv(blocks, *first.kv(blocks, layer), layer)
         first.close()
         self._now, self._first = ready, None
+        del first
+        _give_memory_back()
         self._written.clear()
         log.info("now computing in %s", ready.description)
+
+
+def _give_memory_back() -> None:
+    """What was freed goes back to the system, where the C library would keep it for us: some 200 MB."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)
