@@ -51,6 +51,13 @@ def use(folder: Path) -> None:
     numba.config.CACHE_DIR = str(folder)
 
 
+def use_beside() -> None:
+    """Compiled code is kept beside its source, where nobody said another place; never what other sources were compiled
+    to, which numba alone would not see."""
+    if not numba.config.CACHE_DIR:
+        use(folder_in(HERE / "__pycache__"))
+
+
 def start_compiling(folder: Path) -> subprocess.Popen[bytes]:
     """A process that compiles and then ends with 0. It makes room for whoever wants the processor."""
     folder.mkdir(parents=True, exist_ok=True)
