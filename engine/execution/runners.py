@@ -1,7 +1,7 @@
 """open_runner: which runner computes a model here, by its dtype and by what this machine has. It computes nothing.
 
   int8      on the CPU: native code, weights as 4 or 8 bits, activations as 8 bits in groups of 32
-  int16     on the CPU: the same with activations of 16 bits: up to half as fast, and float32's own answer to four digits
+  int16     on the CPU: the same with activations of 16 bits: down to half as fast, and float32's own answer
   float32, bfloat16    PyTorch, on either device
   auto      on the CPU int8 where it can be had, else float32; on a GPU bfloat16
 """

@@ -7,6 +7,7 @@ blocks that were allocated one after another are read as one stream.
 Keys are taken 64 at a time, counted from position 0, and in splits of 256: what one query computes, and in what order,
 depends on its own position alone. So it gives the same bits in a prefill, in a decode, and beside whomever.
 """
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from .lanes import (
     where_less,
 )  # fmt: skip
 from .native import native
+from .processor import HAS_BF16_DOT
 from .sums import bf16_bits, dot_bf16, largest, total
 
 CHUNK = 64  # keys whose scores are taken at once
@@ -65,16 +67,17 @@ def _score_tile(rows: int) -> Any:
         for row in totals:
             for cell in row:
                 b.store(const(FLOATS, 0.0), cell)
-        with cgutils.for_range(b, pairs) as loop:
-            step = b.mul(loop.index, const(I64, 4 * WIDTH))
-            here = [load_ints.emit(b, b.add(key, step)) for key in addresses[:PAGES]]
-            for key in addresses[PAGES:]:
-                prefetch.emit(b, b.add(key, step))
-            for number, row in enumerate(totals):
-                at = b.add(b.add(queries, b.mul(row_bytes, const(I64, number))), b.mul(loop.index, const(I64, 4)))
-                pair = repeat_ints.emit(b, at)
-                for key, cell in zip(here, row, strict=True):
-                    b.store(dot_bf16.emit(b, b.load(cell), key, pair), cell)
+        for some in _at_once(rows, PAGES):
+            with cgutils.for_range(b, pairs) as loop:
+                step = b.mul(loop.index, const(I64, 4 * WIDTH))
+                here = [load_ints.emit(b, b.add(key, step)) for key in addresses[:PAGES][some]]
+                for key in addresses[PAGES:][some]:
+                    prefetch.emit(b, b.add(key, step))
+                for number, row in enumerate(totals):
+                    at = b.add(b.add(queries, b.mul(row_bytes, const(I64, number))), b.mul(loop.index, const(I64, 4)))
+                    pair = repeat_ints.emit(b, at)
+                    for key, cell in zip(here, row[some], strict=True):
+                        b.store(dot_bf16.emit(b, b.load(cell), key, pair), cell)
         _store_all(b, totals, out, const(I64, 4 * CHUNK))
 
     return outlined(f"scores_{rows}", 5, build)
@@ -93,19 +96,27 @@ def _value_tile(rows: int, wide: int) -> Any:
             for part, cell in enumerate(row):
                 at = b.add(b.add(out, b.mul(stride, const(I64, number))), const(I64, 64 * part))
                 b.store(b.load(b.inttoptr(at, FLOATS.as_pointer()), align=4), cell)
-        with cgutils.for_range(b, pairs) as loop:
-            step = b.mul(loop.index, stride)
-            here = [load_ints.emit(b, b.add(b.add(source, step), const(I64, 64 * part))) for part in range(wide)]
-            for part in range(wide):
-                prefetch.emit(b, b.add(b.add(following, step), const(I64, 64 * part)))
-            for number, row in enumerate(totals):
-                at = b.add(b.add(weights, const(I64, 2 * CHUNK * number)), b.mul(loop.index, const(I64, 4)))
-                pair = repeat_ints.emit(b, at)
-                for value, cell in zip(here, row, strict=True):
-                    b.store(dot_bf16.emit(b, b.load(cell), value, pair), cell)
+        for some in _at_once(rows, wide):
+            with cgutils.for_range(b, pairs) as loop:
+                step = b.add(b.mul(loop.index, stride), const(I64, 64 * some.start))
+                count = len(totals[0][some])
+                here = [load_ints.emit(b, b.add(b.add(source, step), const(I64, 64 * part))) for part in range(count)]
+                for part in range(count):
+                    prefetch.emit(b, b.add(b.add(following, step), const(I64, 64 * part)))
+                for number, row in enumerate(totals):
+                    at = b.add(b.add(weights, const(I64, 2 * CHUNK * number)), b.mul(loop.index, const(I64, 4)))
+                    pair = repeat_ints.emit(b, at)
+                    for value, cell in zip(here, row[some], strict=True):
+                        b.store(dot_bf16.emit(b, b.load(cell), value, pair), cell)
         _store_all(b, totals, out, stride)
 
     return outlined(f"values_{rows}_{wide}", 6, build)
+
+
+def _at_once(rows: int, wide: int) -> Iterator[slice]:
+    """Which of `wide` totals a row are summed up in one loop: all, or as many as 16 registers of 8 lanes hold."""
+    count = wide if HAS_BF16_DOT else max(1, 6 // rows)
+    return (slice(first, min(first + count, wide)) for first in range(0, wide, count))
 
 
 def _store_all(b: ir.IRBuilder, totals: list[list[Any]], out: Any, row_bytes: Any) -> None:

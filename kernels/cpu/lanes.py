@@ -9,18 +9,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
-from numba.core.codegen import get_host_cpu_features
+from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 WIDTH = 16
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 FLOATS, INTS = ir.VectorType(F32, WIDTH), ir.VectorType(I32, WIDTH)
-
-# What numba compiles for, which NUMBA_CPU_FEATURES may say, and not just what this processor has.
-_FEATURES = (get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
-HAS_INT8_DOT, HAS_BF16_DOT = "+avx512vnni" in _FEATURES, "+avx512bf16" in _FEATURES
 
 
 class Lanes(types.Type):

@@ -81,7 +81,7 @@ from .product import ADD, GATE, WRITE, product, read_row, row_bytes
 from .rows import narrow, norm, quantise_one, quantise_two, rotate, store_key, store_value
 from .sample import BROKEN, sample_row
 from .sums import total
-from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, meet, write_atomic
+from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, dismiss, meet, write_atomic
 from .tiles import PANEL
 from .units import share_out
 
@@ -368,5 +368,6 @@ def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, whi
 
 
 def compile_step() -> None:
-    """Compiles all of it, or loads what was compiled."""
+    """Compiles all that Python calls, and with it all the rest; or loads what was compiled."""
     run_step.compile((int64[::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]
+    dismiss.compile((int64,))  # type: ignore[attr-defined]

@@ -1,12 +1,15 @@
 """Sums: dot products inside registers, sums and maxima across one; operations as lanes.py has them. In one order."""
+from collections.abc import Callable
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 
 from .lanes import (
     BF16,
     FLOATS,
-    HAS_BF16_DOT,
-    HAS_INT8_DOT,
+    I8,
+    I16,
     I32,
     INTS,
     WIDTH,
@@ -16,6 +19,10 @@ from .lanes import (
     const,
     operation,
 )  # fmt: skip
+from .processor import HAS_BF16_DOT, HAS_INT8_DOT, HAS_SHORT_SUMS
+
+HALF = WIDTH // 2
+_BYTES, _SHORTS, _HALF = ir.VectorType(I8, 4 * HALF), ir.VectorType(I16, 2 * HALF), ir.VectorType(I32, HALF)
 
 # Dot products
 
@@ -30,6 +37,54 @@ def dot_bytes(b, total, unsigned, signed):
         right = b.ashr(b.shl(signed, const(INTS, 24 - shift)), const(INTS, 24))
         total = b.add(total, b.mul(left, right))
     return total
+
+
+def dot_group(
+    b: ir.IRBuilder, totals: list[Any], weights: list[Any], bits: int, four: Callable[[int, int], Any]
+) -> list[Any]:
+    """Part of a tile: each token's total + the products of 32 inputs in each lane.
+
+    weights: 8 registers of bytes without a sign, of which `bits` bits count. four(token, step): the signed bytes that
+    one of these is multiplied by.
+    """
+    if HAS_INT8_DOT or not HAS_SHORT_SUMS:
+        for step, weight in enumerate(weights):  # the tokens' sums side by side: none waits for itself
+            totals = [dot_bytes.emit(b, total, weight, four(token, step)) for token, total in enumerate(totals)]
+        return totals
+    halves = [_dot_half(b, len(totals), weights, bits, four, first) for first in (0, HALF)]
+    return [
+        b.add(total, b.shuffle_vector(*both, ir.Constant(INTS, list(range(WIDTH)))))
+        for total, *both in zip(totals, *halves, strict=True)
+    ]
+
+
+def _dot_half(
+    b: ir.IRBuilder, tokens: int, weights: list[Any], bits: int, four: Callable[[int, int], Any], first: int
+) -> list[Any]:
+    """dot_group of 8 lanes: two products of bytes are added up in 16 bits, which hold the sum of 8 such pairs where one
+    factor is at most 15. Bytes are therefore taken as two halves of 4 bits; twice as many products are still faster than
+    any way that makes them wider first."""
+    sums = [[ir.Constant(_SHORTS, [0] * 2 * HALF)] * (bits // 4) for _ in range(tokens)]
+    for step, weight in enumerate(weights):
+        parts = _nibbles(b, _lanes(b, weight, first), bits)
+        for token, own in enumerate(sums):
+            signed = b.bitcast(_lanes(b, four(token, step), first), _BYTES)
+            for place, part in enumerate(parts):
+                own[place] = b.add(own[place], call(b, "llvm.x86.avx2.pmadd.ub.sw", _SHORTS, part, signed))
+    ones, four_bits = ir.Constant(_SHORTS, [1] * 2 * HALF), ir.Constant(_HALF, [4] * HALF)
+    made = [[call(b, "llvm.x86.avx2.pmadd.wd", _HALF, part, ones) for part in own] for own in sums]
+    return [b.add(own[0], b.shl(own[1], four_bits)) if bits == 8 else own[0] for own in made]
+
+
+def _nibbles(b: ir.IRBuilder, x: Any, bits: int) -> list[Any]:
+    """The lower and the upper 4 bits of each byte; the byte itself where it has no more."""
+    low = ir.Constant(_HALF, [0x0F0F0F0F] * HALF)
+    upper = b.and_(b.lshr(x, ir.Constant(_HALF, [4] * HALF)), low)
+    return [b.bitcast(part, _BYTES) for part in ([x] if bits == 4 else [b.and_(x, low), upper])]
+
+
+def _lanes(b: ir.IRBuilder, x: Any, first: int) -> Any:
+    return b.shuffle_vector(x, ir.Constant(INTS, ir.Undefined), ir.Constant(_HALF, list(range(first, first + HALF))))
 
 
 @operation(FloatLanes, FloatLanes, IntLanes, IntLanes)

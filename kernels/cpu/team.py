@@ -21,7 +21,7 @@ from numba import types
 from numba.core import cgutils
 
 from .lanes import ADDRESS, I32, I64, const, operation, pointer
-from .native import native
+from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
 ORDER, ARRIVED, PHASE, SLEEPING, TICKETS = (cell * CELL for cell in range(5))
@@ -113,6 +113,11 @@ def meet(board: int, threads: int) -> None:
         await_change(board, PHASE, phase)
 
 
+@entry
+def dismiss(board: int) -> None:
+    announce(board, ORDER, END)
+
+
 class Team:
     """`threads` of them, the caller included, which takes part in every step itself."""
 
@@ -135,7 +140,7 @@ class Team:
 
     def close(self) -> None:
         """Ends the threads. Idempotent."""
-        announce(self.board, ORDER, END)
+        dismiss(self.board)
         for worker in self._workers:
             worker.join()
         self._workers = []

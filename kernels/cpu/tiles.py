@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from .lanes import FLOATS, I64, INTS, const, fma, load_half, load_ints, outlined, prefetch, repeat, repeat_ints
-from .sums import dot_bytes
+from .sums import dot_group
 
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16
@@ -58,10 +58,11 @@ def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
                 corrected = bits == 8 and passes == 1  # with two passes it is done between them
                 dots = [repeat_ints.emit(b, one) if corrected else const(INTS, 0) for one in corrections]
                 for one in range(passes):
-                    for step, weight in enumerate(weights):  # the tokens' sums side by side: none waits for itself
-                        for t in range(tokens):
-                            at = b.add(own[t], const(I64, GROUP * one + 4 * step))
-                            dots[t] = dot_bytes.emit(b, dots[t], weight, repeat_ints.emit(b, at))
+
+                    def four(t: int, step: int, own: Any = own, first: int = GROUP * one) -> Any:
+                        return repeat_ints.emit(b, b.add(own[t], const(I64, first + 4 * step)))
+
+                    dots = dot_group(b, dots, weights, bits, four)
                     if one < passes - 1:
                         dots = [b.shl(dot, const(INTS, 8)) for dot in dots]
                         if bits == 8:

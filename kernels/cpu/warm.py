@@ -13,18 +13,17 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numba
+
+from . import processor
 
 HERE = Path(__file__).parent
 MARK = "compiled"  # written last
-NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")
 
 
 def missing() -> str | None:
     """Why this processor is served faster by PyTorch; None where it is not."""
-    features = llvm.get_host_cpu_features()
-    lacking = [name for name in NEEDED if not features.get(name)]
+    lacking = processor.lacking()
     return f"this processor has no {', '.join(lacking)}" if lacking else None
 
 
@@ -37,7 +36,7 @@ def folder_in(cache: Path) -> Path:
     for path in sorted(HERE.glob("*.py")):
         digest.update(path.read_bytes())
     source = (str(HERE), (HERE / "step.py").stat().st_mtime_ns)
-    machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    machine = (processor.NAME, processor.FEATURES)
     digest.update(repr((source, machine, version("numba"), version("llvmlite"), sys.version_info[:2])).encode())
     return cache / f"compiled-{digest.hexdigest()[:16]}"
 
