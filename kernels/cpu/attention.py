@@ -70,14 +70,14 @@ def _score_tile(rows: int) -> Any:
         for some in _at_once(rows, PAGES):
             with cgutils.for_range(b, pairs) as loop:
                 step = b.mul(loop.index, const(I64, 4 * WIDTH))
-                here = [load_ints.emit(b, b.add(key, step)) for key in addresses[:PAGES][some]]
-                for key in addresses[PAGES:][some]:
-                    prefetch.emit(b, b.add(key, step))
+                here = [load_ints.emit(b, b.add(addresses[page], step)) for page in some]
+                for page in some:
+                    prefetch.emit(b, b.add(addresses[PAGES + page], step))
                 for number, row in enumerate(totals):
                     at = b.add(b.add(queries, b.mul(row_bytes, const(I64, number))), b.mul(loop.index, const(I64, 4)))
                     pair = repeat_ints.emit(b, at)
-                    for key, cell in zip(here, row[some], strict=True):
-                        b.store(dot_bf16.emit(b, b.load(cell), key, pair), cell)
+                    for key, page in zip(here, some, strict=True):
+                        b.store(dot_bf16.emit(b, b.load(row[page]), key, pair), row[page])
         _store_all(b, totals, out, const(I64, 4 * CHUNK))
 
     return outlined(f"scores_{rows}", 5, build)
@@ -98,25 +98,24 @@ def _value_tile(rows: int, wide: int) -> Any:
                 b.store(b.load(b.inttoptr(at, FLOATS.as_pointer()), align=4), cell)
         for some in _at_once(rows, wide):
             with cgutils.for_range(b, pairs) as loop:
-                step = b.add(b.mul(loop.index, stride), const(I64, 64 * some.start))
-                count = len(totals[0][some])
-                here = [load_ints.emit(b, b.add(b.add(source, step), const(I64, 64 * part))) for part in range(count)]
-                for part in range(count):
+                step = b.mul(loop.index, stride)
+                here = [load_ints.emit(b, b.add(b.add(source, step), const(I64, 64 * part))) for part in some]
+                for part in some:
                     prefetch.emit(b, b.add(b.add(following, step), const(I64, 64 * part)))
                 for number, row in enumerate(totals):
                     at = b.add(b.add(weights, const(I64, 2 * CHUNK * number)), b.mul(loop.index, const(I64, 4)))
                     pair = repeat_ints.emit(b, at)
-                    for value, cell in zip(here, row[some], strict=True):
-                        b.store(dot_bf16.emit(b, b.load(cell), value, pair), cell)
+                    for value, part in zip(here, some, strict=True):
+                        b.store(dot_bf16.emit(b, b.load(row[part]), value, pair), row[part])
         _store_all(b, totals, out, stride)
 
     return outlined(f"values_{rows}_{wide}", 6, build)
 
 
-def _at_once(rows: int, wide: int) -> Iterator[slice]:
+def _at_once(rows: int, wide: int) -> Iterator[range]:
     """Which of `wide` totals a row are summed up in one loop: all, or as many as 16 registers of 8 lanes hold."""
-    count = wide if HAS_BF16_DOT else max(1, 6 // rows)
-    return (slice(first, min(first + count, wide)) for first in range(0, wide, count))
+    count = wide if HAS_BF16_DOT else max(1, ROWS // rows)
+    return (range(first, min(first + count, wide)) for first in range(0, wide, count))
 
 
 def _store_all(b: ir.IRBuilder, totals: list[list[Any]], out: Any, row_bytes: Any) -> None:

@@ -44,8 +44,8 @@ def dot_group(
 ) -> list[Any]:
     """Part of a tile: each token's total + the products of 32 inputs in each lane.
 
-    weights: 8 registers of bytes without a sign, of which `bits` bits count. four(token, step): the signed bytes that
-    one of these is multiplied by.
+    weights: 8 registers of bytes without a sign, of `bits` bits each. four(token, step): the signed bytes that one of
+    these is multiplied by.
     """
     if HAS_INT8_DOT or not HAS_SHORT_SUMS:
         for step, weight in enumerate(weights):  # the tokens' sums side by side: none waits for itself
@@ -61,9 +61,8 @@ def dot_group(
 def _dot_half(
     b: ir.IRBuilder, tokens: int, weights: list[Any], bits: int, four: Callable[[int, int], Any], first: int
 ) -> list[Any]:
-    """dot_group of 8 lanes: two products of bytes are added up in 16 bits, which hold the sum of 8 such pairs where one
-    factor is at most 15. Bytes are therefore taken as two halves of 4 bits; twice as many products are still faster than
-    any way that makes them wider first."""
+    """dot_group of 8 lanes. The instruction adds two products of bytes in 16 bits, and those hold the sum of 8 such
+    pairs where one factor is at most 15: so bytes are taken as two halves of 4 bits, and only sums are made wider."""
     sums = [[ir.Constant(_SHORTS, [0] * 2 * HALF)] * (bits // 4) for _ in range(tokens)]
     for step, weight in enumerate(weights):
         parts = _nibbles(b, _lanes(b, weight, first), bits)
