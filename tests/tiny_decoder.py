@@ -1,21 +1,22 @@
 """TinyDecoder: small random models for the CPU path, and the same in float64 for whole sequences. Not a test."""
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from packed_numbers import Array, bf16, from_bf16, packed, random_blocks, weights_of
 
-from hamdam.kernels.cpu import plan
 from hamdam.kernels.cpu.decoder import BLOCK, Decoder, LayerWeights, Weights
 from hamdam.kernels.cpu.facts import Shape, Step
 from hamdam.kernels.cpu.packing import Blocks, joined, side_by_side
-from hamdam.kernels.cpu.step import padded
 
 THETA = 100.0
 GREEDY = (0.0, 0, 1.0, 0.0, 0.0)
 POISON = 0x7FC0  # not-a-number in bfloat16
 UNUSED = 0
+BLOCKS = 90
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,8 @@ def buffer(decoder: Decoder, place: int, dtype: type[np.generic], *shape: int) -
 
 
 def logits_of(decoder: Decoder, samples: int) -> NDArray[np.float32]:
-    """[samples, vocabulary] of the last step; banned ids are -inf."""
-    vocabulary = decoder.shape.vocabulary
-    return buffer(decoder, plan.LOGITS, np.float32, samples, padded(vocabulary) // 4)[:, :vocabulary]
+    """[samples, vocabulary] of the last step, to keep; banned ids are -inf."""
+    return decoder.logits(samples).copy()
 
 
 def kv_of(decoder: Decoder, layer: int, row: Row) -> tuple[Array, Array]:
@@ -178,6 +178,33 @@ def kv_of(decoder: Decoder, layer: int, row: Row) -> tuple[Array, Array]:
     keys = blocks[..., :half].reshape(*blocks.shape[:2], shape.dim // 2, BLOCK, 2).transpose(1, 3, 0, 2, 4)
     values = blocks[..., half:].reshape(*blocks.shape[:2], BLOCK // 2, shape.dim, 2).transpose(1, 2, 4, 0, 3)
     return tuple(from_bf16(x.reshape(-1, shape.kv_heads, shape.dim)[:count]) for x in (keys, values))  # type: ignore
+
+
+@contextmanager
+def decoding(model: Model, **settings: Any) -> Iterator[Decoder]:
+    decoder = opened(model, **{"blocks": BLOCKS, **settings})
+    try:
+        yield decoder
+    finally:
+        decoder.close()
+
+
+def random_ids(seed: int, *counts: int, below: int = 70) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [random.integers(0, below, count).tolist() for count in counts]
+
+
+def traces(decoder: Decoder, row: Row) -> bytes:
+    """All that a row has left in the cache, bit for bit."""
+    return b"".join(x.tobytes() for layer in range(decoder.shape.layers) for x in kv_of(decoder, layer, row))
+
+
+def alone(model: Model, ids: Sequence[int], **settings: Any) -> tuple[bytes, bytes]:
+    """A sequence in one step and with nobody: the bits of its last logits and of its keys and values."""
+    with decoding(model, **settings) as decoder:
+        row = shuffled(0, BLOCKS).row(ids)
+        decoder.step(step_of(model.shape, [(row, len(ids))]))
+        return logits_of(decoder, 1).tobytes(), traces(decoder, row)
 
 
 def right_logits(model: Model, ids: Sequence[int]) -> Array:

@@ -1,6 +1,4 @@
 """decoder: whole steps of small random models against the same models in float64, in any mix and order of rows."""
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -8,24 +6,26 @@ import numpy as np
 import pytest
 from native_sampling import draw
 from tiny_decoder import (
+    BLOCKS,
     POISON,
-    Model,
     Row,
     Table,
+    alone,
+    decoding,
     kv_of,
     logits_of,
     opened,
+    random_ids,
     random_model,
     right_logits,
     shuffled,
     step_of,
-    with_broken_row,
+    traces,
 )  # fmt: skip
 
-from hamdam.kernels.cpu.decoder import Decoder
-from hamdam.kernels.cpu.plan import BROKEN_HIDDEN, BROKEN_LOGITS, NOTHING
+from hamdam.kernels.cpu import plan
+from hamdam.kernels.cpu.plan import NOTHING
 
-BLOCKS = 90
 SHAPES: dict[str, dict[str, Any]] = {
     "tied": {"tied": True},
     "biased": {"biased": True, "hidden": 80, "dim": 16, "heads": 3, "kv_heads": 1},
@@ -45,35 +45,8 @@ TOLERANCE_OF_THE_FIRST = {1: 0.05, 2: 1e-3}
 PASSES = pytest.mark.parametrize("passes", [1, 2])
 
 
-@contextmanager
-def decoding(model: Model, **settings: Any) -> Iterator[Decoder]:
-    decoder = opened(model, **{"blocks": BLOCKS, **settings})
-    try:
-        yield decoder
-    finally:
-        decoder.close()
-
-
 def error_of(found: Any, right: Any) -> float:
     return float(np.linalg.norm(found - right) / np.linalg.norm(right))
-
-
-def random_ids(seed: int, *counts: int, below: int = 70) -> list[list[int]]:
-    random = np.random.default_rng(seed)
-    return [random.integers(0, below, count).tolist() for count in counts]
-
-
-def traces(decoder: Decoder, row: Row) -> bytes:
-    """All that a row has left in the cache, bit for bit."""
-    return b"".join(x.tobytes() for layer in range(decoder.shape.layers) for x in kv_of(decoder, layer, row))
-
-
-def alone(model: Model, ids: Sequence[int], **settings: Any) -> tuple[bytes, bytes]:
-    """A sequence in one step and with nobody: the bits of its last logits and of its keys and values."""
-    with decoding(model, **settings) as decoder:
-        row = shuffled(0, BLOCKS).row(ids)
-        decoder.step(step_of(model.shape, [(row, len(ids))]))
-        return logits_of(decoder, 1).tobytes(), traces(decoder, row)
 
 
 @PASSES
@@ -111,7 +84,9 @@ def test_rows_of_any_mix_are_those_of_the_model_in_float64(name: str) -> None:
 
 @PASSES
 @pytest.mark.parametrize(
-    "shape", [{}, {"window": 70}, {"heads": 6, "kv_heads": 1, "bits": 4}, {"heads": 3, "kv_heads": 3, "window": 5}]
+    "shape",
+    [{}, {"window": 70}, {"heads": 6, "kv_heads": 1, "bits": 4}, {"heads": 3, "kv_heads": 3, "window": 5},
+     {"heads": 9, "kv_heads": 1, "dim": 80}, {"heads": 2, "kv_heads": 1, "dim": 256, "window": 257}],
 )
 def test_a_row_has_the_same_bits_whole_in_chunks_token_by_token_and_beside_others(
     shape: dict[str, Any], passes: int
@@ -229,6 +204,31 @@ def test_a_sequence_goes_on_from_copied_blocks_as_from_its_own() -> None:
         assert (logits_of(decoder, 1).tobytes(), traces(decoder, target)) == alone(model, whole)
 
 
+@pytest.mark.parametrize(
+    ("heads", "window", "units"),
+    # Splits 0 and 1 are shared by 7 tokens that decode, 6, 3, 2 or 1 of them a unit; an eighth row has 9 tokens.
+    [(2, 0, 2 * (2 + 2) + 7 + 2), (4, 0, 2 * (3 + 3) + 7 + 3), (6, 0, 2 * (4 + 5) + 7 + 5), (14, 0, 3 * (7 + 9)),
+     (4, 300, 3 * (7 + 3))],
+)
+def test_rows_that_begin_in_the_same_blocks_compute_what_each_does_alone(heads: int, window: int, units: int) -> None:
+    model = random_model(10, heads=heads, window=window)
+    prefix, *tails = random_ids(8, 512, *[12] * 7, 20)
+    with decoding(model, blocks=60, threads=2) as decoder:
+        table = shuffled(6, 60)
+        first = table.row(prefix)
+        decoder.step(step_of(model.shape, [(first, 512)]))
+        rows = [Row(prefix + tail, [*first.blocks, *table.row(tail).blocks], done=512) for tail in tails]
+        steps = [[1] * 7 + [9], *[[1] * 7 + [1]] * 11]
+        for counts in steps:
+            decoder.step(step_of(model.shape, list(zip(rows, counts, strict=True))))
+            if counts is steps[0]:
+                shared = int(decoder._plan[plan.UNITS])
+        found = logits_of(decoder, 8)
+        for row, own in zip(rows, found, strict=True):
+            assert (own.tobytes(), traces(decoder, row)) == alone(model, row.ids[: row.done])
+        assert shared == units
+
+
 @pytest.mark.parametrize("count", [1, 16, 37])
 def test_a_sequence_goes_on_from_kv_that_another_runner_computed(count: int) -> None:
     model = random_model(11)
@@ -245,66 +245,6 @@ def test_a_sequence_goes_on_from_kv_that_another_runner_computed(count: int) -> 
         target.done = count
         other.step(step_of(model.shape, [(target, 60 - count)]))
         assert (logits_of(other, 1).tobytes(), traces(other, target)) == alone(model, ids)
-
-
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_no_number_that_is_taken_over_stays_none(bits: int) -> None:
-    model = random_model(11, layers=1)
-    shape = model.shape
-    with decoding(model) as decoder:
-        given = np.full((1, 16, shape.kv_heads, shape.dim), bits, np.uint32).view(np.float32)
-        decoder.take_kv(np.array([3]), given, given, 0)
-        keys, values = kv_of(decoder, 0, Row([], [3], done=16))
-        assert np.isnan(keys).all()
-        assert np.isnan(values).all()
-
-
-BROKEN_ID = 69
-
-
-@PASSES
-@pytest.mark.parametrize("bits", [0x7E00, 0x7C00, 0x7FFF, 0xFFFF])
-@pytest.mark.parametrize("at", [0, 20, 24])
-def test_what_is_no_number_breaks_its_own_row_and_no_other(at: int, bits: int, passes: int) -> None:
-    """Wherever in the row it arose: the tokens after it see it."""
-    model = with_broken_row(random_model(12), BROKEN_ID, bits)
-    several = random_ids(10, 25, 25, 25, 30, below=BROKEN_ID)
-    right = [np.frombuffer(alone(model, ids, passes=passes)[0], np.float32) for ids in several]
-    for number in (1, 2):
-        several[number][at] = BROKEN_ID
-    with decoding(model, passes=passes) as decoder:
-        table = shuffled(9, BLOCKS)
-        rows = [table.row(ids) for ids in several]
-        drawn = decoder.step(step_of(model.shape, [(row, len(row.ids)) for row in rows], quiet=(2, 3))).tolist()
-        assert drawn == [right[0].argmax(), BROKEN_LOGITS, BROKEN_HIDDEN, NOTHING]
-        assert np.array_equal(logits_of(decoder, 2)[0], right[0])
-        for row in (rows[0], rows[3]):
-            assert all(np.isfinite(x).all() for layer in range(2) for x in kv_of(decoder, layer, row))
-
-
-@pytest.mark.parametrize("broken", [63, 64, 128, 256])
-@pytest.mark.parametrize("window", [0, 300])
-def test_a_row_stays_broken_where_all_keys_of_its_first_chunks_are(broken: int, window: int) -> None:
-    model = with_broken_row(random_model(13, layers=1, window=window), BROKEN_ID)
-    [ids] = random_ids(11, 290, below=BROKEN_ID)
-    ids[:broken] = [BROKEN_ID] * broken
-    with decoding(model) as decoder:
-        row = shuffled(10, BLOCKS).row(ids)
-        assert decoder.step(step_of(model.shape, [(row, 289)], quiet=(0,))).tolist() == [BROKEN_HIDDEN]
-        assert decoder.step(step_of(model.shape, [(row, 1)])).tolist() == [BROKEN_LOGITS]
-
-
-def test_blocks_of_a_broken_row_are_as_good_as_new_for_the_next() -> None:
-    model = with_broken_row(random_model(14), BROKEN_ID)
-    for count in (1, 2, 15, 16, 17, 33):
-        [ids] = random_ids(12, count, below=BROKEN_ID)
-        with decoding(model) as decoder:
-            blocks = shuffled(11, BLOCKS).free[:4]
-            decoder.step(step_of(model.shape, [(Row([BROKEN_ID] * 64, blocks), 64)]))
-            row = Row(ids, blocks)
-            for _ in range(count):
-                decoder.step(step_of(model.shape, [(row, 1)]))
-            assert (logits_of(decoder, 1).tobytes(), traces(decoder, row)) == alone(model, ids)
 
 
 def test_a_step_writes_its_own_slots_and_clears_at_most_one_more() -> None:
