@@ -12,6 +12,7 @@ from hamdam.kernels.cpu.facts import Floats, Ints, Step
 from hamdam.kernels.cpu.plan import BROKEN_HIDDEN as HIDDEN
 from hamdam.kernels.cpu.plan import BROKEN_LOGITS as LOGITS
 from hamdam.kernels.cpu.plan import NOTHING
+from hamdam.kernels.cpu.processor import KIND
 
 from ..config import BLOCK_SIZE, EngineConfig
 from ..loading.checkpoint import Checkpoint
@@ -99,7 +100,8 @@ def ints(numbers: Iterable[int]) -> Ints:
 
 
 def describe(passes: int, threads: int) -> str:
-    return f"int{8 * passes} on cpu, {threads} thread{'s' * (threads > 1)}"
+    slower = f" ({KIND})" if KIND else ""
+    return f"int{8 * passes} on cpu{slower}, {threads} thread{'s' * (threads > 1)}"
 
 
 def fingerprint(checkpoint: Checkpoint, passes: int) -> str:

@@ -17,7 +17,7 @@ from tiny_models import write_folder
 from hamdam.engine.config import EngineConfig
 from hamdam.engine.execution.changing_runner import ChangingRunner, Faster
 from hamdam.engine.execution.model_runner import ModelRunner, load_runner
-from hamdam.engine.execution.native_runner import NativeRunner, fingerprint
+from hamdam.engine.execution.native_runner import NativeRunner, describe, fingerprint
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.engine.policy.batch import Batch, Broken
 
@@ -93,7 +93,7 @@ def test_every_token_is_computed_once_by_one_or_the_other(checkpoint: Checkpoint
             ends = [start + count for start, count in spans]
             assert [start for start, _ in spans] == [answers[id].cached, *ends[:-1]]
             assert ends[-1] == len(one.ids) - 1
-        assert switch.runner.description == "int16 on cpu, 1 thread"
+        assert switch.runner.description == describe(2, 1)
 
 
 @pytest.mark.parametrize("at", [1, 5, 20])
@@ -149,7 +149,7 @@ def test_a_later_turn_finds_what_was_computed_before_the_change(checkpoint: Chec
 def test_it_says_what_computes_now(checkpoint: Checkpoint) -> None:
     with switching(checkpoint, at=2) as (switch, _):
         run(scheduler_for(switch), switch, sequence(1, PROMPTS[0], max_tokens=4))
-        assert list(switch.computed) == ["float32 on cpu, until a faster path is ready", "int16 on cpu, 1 thread"]
+        assert list(switch.computed) == ["float32 on cpu, until a faster path is ready", describe(2, 1)]
 
 
 def test_cached_blocks_are_known_by_the_key_that_native_code_has(checkpoint: Checkpoint) -> None:

@@ -72,7 +72,7 @@ def test_a_first_start_answers_in_pytorch_then_in_native_code_and_a_second_at_on
     folder = compiled_in(tmp_path / "cache")
     first = opened()
     assert isinstance(first, ChangingRunner)
-    assert first.description == "float32 on cpu, until a faster path is ready"
+    assert first.description == "bfloat16 on cpu, until a faster path is ready"
     until_prepared()  # the real process, which finds compiled what these tests share
     assert warm.is_compiled(folder)
     found = answer(first)

@@ -15,8 +15,9 @@ from whole_windows import WholeWindows
 
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.errors import ModelError
+from hamdam.engine.execution import native_runner
 from hamdam.engine.execution.model_runner import load_runner
-from hamdam.engine.execution.native_runner import NativeRunner
+from hamdam.engine.execution.native_runner import NativeRunner, describe
 from hamdam.engine.execution.sampler import sample
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.engine.policy.batch import Batch, Broken, Row
@@ -90,9 +91,15 @@ def test_what_the_scheduler_asks_of_a_runner_is_the_models(tmp_path: Path) -> No
     with native(checkpoint, kv_memory=10 * BLOCK_BYTES + 1, max_context=100) as runner:
         assert (runner.num_blocks, runner.vocab_size, runner.max_context) == (10, 264, 100)
         assert runner.eos_ids == checkpoint.eos_ids
-        assert runner.description == "int8 on cpu, 1 thread"
+        assert runner.description == describe(1, 1)
     with native(checkpoint, passes=2, threads=3) as runner:
-        assert runner.description == "int16 on cpu, 3 threads"
+        assert runner.description == describe(2, 3)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("", "int8 on cpu, 2 threads"), ("AVX2", "int8 on cpu (AVX2), 2 threads")])
+def test_a_processor_that_computes_slower_is_told_of(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
+    monkeypatch.setattr(native_runner, "KIND", kind)
+    assert describe(1, 2) == said
 
 
 @pytest.mark.parametrize("knobs", [{"kv_memory": BLOCK_BYTES - 1}, {"max_context": 129}], ids=["memory", "context"])

@@ -17,7 +17,7 @@ from hamdam.engine.config import EngineConfig
 from hamdam.engine.errors import ModelError
 from hamdam.engine.execution import runners
 from hamdam.engine.execution.model_runner import ModelRunner
-from hamdam.engine.execution.native_runner import NativeRunner
+from hamdam.engine.execution.native_runner import NativeRunner, describe
 from hamdam.engine.execution.runners import open_runner, threads_of
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.policy.batch import Runner
@@ -56,7 +56,7 @@ def compiled(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("dtype", "words"),
-    [("auto", "int8 on cpu, 1 thread"), ("int8", "int8 on cpu, 1 thread"), ("int16", "int16 on cpu, 1 thread"),
+    [("auto", describe(1, 1)), ("int8", describe(1, 1)), ("int16", describe(2, 1)),
      ("float32", "float32 on cpu"), ("bfloat16", "bfloat16 on cpu")],
 )  # fmt: skip
 def test_a_dtype_means_one_way_to_compute(
@@ -72,7 +72,7 @@ def test_without_a_cache_auto_is_pytorch_and_native_code_is_had_by_asking(
     opened: Callable[..., Runner], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert opened(cache=None).description == "float32 on cpu"
-    assert opened(cache=None, dtype="int8").description == "int8 on cpu, 1 thread"
+    assert opened(cache=None, dtype="int8").description == describe(1, 1)
     assert not caplog.records
 
 
@@ -82,8 +82,9 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is installed and does not go with what else is."""
-    monkeypatch.delitem(sys.modules, "hamdam.kernels.cpu.warm")
-    monkeypatch.delattr(sys.modules["hamdam.kernels.cpu"], "warm")
+    for name in ("warm", "processor"):
+        monkeypatch.delitem(sys.modules, f"hamdam.kernels.cpu.{name}")
+        monkeypatch.delattr(sys.modules["hamdam.kernels.cpu"], name)
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
 
 
@@ -165,5 +166,5 @@ def test_a_second_start_computes_at_once_compiles_nothing_and_imports_no_torch(t
     for _ in range(2):  # packed, then from the cache
         command = [sys.executable, "-c", SECOND_START, str(TESTS), str(model), str(compiled)]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert done.stdout.strip() == "int8 on cpu, 2 threads 0 False", done.stderr
+        assert done.stdout.strip() == f"{describe(1, 2)} 0 False", done.stderr
     assert len(list(compiled.glob("*.packed"))) == 1
