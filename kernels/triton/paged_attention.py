@@ -10,7 +10,7 @@ Bytes of a layer: for each row once the keys and values of its context, 2 G cont
 8 bits; queries and results, 2 T H D * itemsize; parts, if any, 8 splits T H (D + 2).
 Floating-point operations: 4 T H D times the keys that a query sees on average.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -32,26 +32,27 @@ class Tile:
     stages: int  # a turn's keys are asked for (stages - 1) / 2 turns before, their places in memory as long before that
 
 
-# For chips with so many KiB of shared memory or more (Hopper and later; Ampere, Ada; AMD): head_dim up to 64, 128, 256.
-DECODE = {  # each row of the step has one query
-    200: (Tile(16, 128, 4, 5), Tile(16, 64, 4, 5), Tile(16, 32, 4, 5)),
-    96: (Tile(16, 128, 4, 5), Tile(16, 64, 4, 5), Tile(16, 32, 4, 5)),
-    0: (Tile(16, 64, 4, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 2)),
+# For chips with at least so many KiB of shared memory (200: Hopper and Blackwell, 96: Ampere and Ada, 0: AMD) and a
+# cache of at least so many bits a number: the tile for a head_dim up to 64, 128 and 256. The first line that fits.
+DECODE = {  # a step whose rows have one query each
+    (96, 8): (Tile(16, 64, 4, 7), Tile(16, 64, 4, 5), Tile(16, 32, 4, 5)),
+    (0, 8): (Tile(16, 64, 4, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 2)),
 }
 PREFILL = {
-    200: (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3), Tile(128, 32, 8, 3)),
-    96: (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3), Tile(64, 32, 8, 2)),
-    0: (Tile(128, 32, 4, 2), Tile(128, 32, 4, 2), Tile(64, 16, 4, 2)),
+    (200, 8): (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3), Tile(128, 32, 8, 3)),
+    (96, 16): (Tile(128, 64, 8, 3), Tile(128, 64, 8, 3), Tile(64, 32, 8, 2)),
+    (96, 8): (Tile(128, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
+    (0, 8): (Tile(128, 32, 4, 2), Tile(128, 32, 4, 2), Tile(64, 16, 4, 2)),
 }
-INVARIANT = {  # the tile of decode and prefill
-    200: (Tile(64, 64, 4, 5), Tile(64, 32, 4, 5), Tile(64, 32, 8, 5)),
-    96: (Tile(64, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 32, 8, 3)),
-    0: (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 2)),
+INVARIANT = {  # any step that is to be so
+    (200, 8): (Tile(64, 64, 4, 5), Tile(64, 32, 4, 5), Tile(64, 32, 8, 5)),
+    (96, 8): (Tile(64, 64, 4, 3), Tile(64, 32, 8, 3), Tile(64, 32, 8, 3)),
+    (0, 8): (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 2)),
 }
-FLOAT32 = {0: (Tile(16, 32, 4, 2), Tile(16, 32, 4, 2), Tile(16, 16, 4, 2))}  # for tests: it is nobody's dtype on a GPU
+FLOAT32 = {(0, 8): (Tile(16, 32, 4, 2), Tile(16, 32, 4, 2), Tile(16, 16, 4, 2))}  # of queries; for tests
 
 CHUNK = 1024  # keys that are summed apart in an invariant step, wherever that is done
-PROGRAMS_A_PROCESSOR = 3  # decode programs that run there at once: keys are split until there are so many
+DECODE_PROGRAMS, PREFILL_PROGRAMS = 3, 1  # that a processor runs at once: keys are split until there are so many
 PARTS_BYTES = 64 << 20  # at most; a step that has more queries than that has enough tiles too
 
 
@@ -61,7 +62,7 @@ def _numbers(codes, dtype: tl.constexpr, E4M3_BITS: tl.constexpr):
     latter; put into a float16 the same bits say 2^8 too little, also of what is zero or subnormal."""
     if E4M3_BITS:
         wide = codes.to(tl.uint16)
-        codes = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True) * 256.0
+        codes = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.float16, bitcast=True)
     return converted(codes, dtype)
 
 
@@ -81,6 +82,7 @@ def _part(
     peak = tl.full([LINES], float("-inf"), tl.float32)
     weight = tl.zeros([LINES], tl.float32)
     total = tl.zeros([LINES, WIDE], tl.float32)
+    UNIT: tl.constexpr = 256.0 if E4M3_BITS else 1.0  # what _numbers' say, in scales
     dim = tl.arange(0, WIDE)
     earliest = first_key(first_position, window, WINDOWED)
     # Every query sees every key from `whole` up to `ragged`; a window hides some before, causality some after.
@@ -111,7 +113,7 @@ def _part(
             scores = product(query, tl.trans(key))
             if scales is not None:
                 of_key = scales + block // 4 + tl.arange(0, KEYS) % BLOCK
-                scores *= _load(of_key, None if stretch == 1 else own)[None, :]
+                scores *= (_load(of_key, None if stretch == 1 else own) * UNIT)[None, :]
             factor = scale * LOG2_E
             if CAPPED:  # cap * tanh(x / cap), by way of 1 - 2 / (e^2y + 1)
                 scores = soft_cap - 2.0 * soft_cap / (tl.exp2(scores * (2.0 * factor / soft_cap)) + 1.0)
@@ -129,7 +131,7 @@ def _part(
             total *= kept[:, None]
             value = _numbers(_load(place + VALUES, stored), query.dtype, E4M3_BITS)
             if scales is not None:
-                weights *= _load(of_key + VALUES // 4, None if stretch == 1 else own)[None, :]
+                weights *= (_load(of_key + VALUES // 4, None if stretch == 1 else own) * UNIT)[None, :]
             total = product(converted(weights, value.dtype), value, total)
             peak = highest
     return peak, weight, total
@@ -238,14 +240,16 @@ def paged_attention(
         if tokens == 0:
             return out
         group, decode = heads // kv_heads, tokens == count
-        tile = tile_of_step(chip, group, wide, decode=decode, invariant=invariant, dtype=query.dtype)
+        bits = 8 * codes.itemsize
+        tile = tile_of_step(chip, bits, group, wide, decode=decode, invariant=invariant, dtype=query.dtype)
         queries = 1 if decode else tile.lines // group
         tiles = tokens if decode else tokens // queries + count
         chunk = CHUNK if invariant else 0
         if invariant:
             splits = -(-longest // chunk) if decode else 1
         else:
-            wanted = PROGRAMS_A_PROCESSOR * chip.processors // (tiles * kv_heads)
+            programs = chip.processors * (DECODE_PROGRAMS if decode else PREFILL_PROGRAMS)
+            wanted = programs // (tiles * kv_heads)
             splits = max(1, min(wanted, longest // tile.keys, PARTS_BYTES // (4 * tokens * heads * dim)))
         if splits > 1 and not room:
             room.extend(query.new_empty(splits, tokens, heads, n, dtype=torch.float32) for n in (dim, 2))
@@ -271,9 +275,11 @@ def paged_attention(
     return attention
 
 
-def tile_of_step(chip: Chip, group: int, wide: int, *, decode: bool, invariant: bool, dtype: torch.dtype) -> Tile:
+def tile_of_step(
+    chip: Chip, bits: int, group: int, wide: int, *, decode: bool, invariant: bool, dtype: torch.dtype
+) -> Tile:
     """The table's tile, with lines for at least one query of all heads of a group."""
     table = FLOAT32 if dtype == torch.float32 else INVARIANT if invariant else DECODE if decode else PREFILL
-    tiles = next(tiles for kib, tiles in table.items() if chip.shared_bytes >= kib << 10)
+    tiles = next(line for (kib, least), line in table.items() if chip.shared_bytes >= kib << 10 and bits >= least)
     tile = tiles[0 if wide <= 64 else 1 if wide <= 128 else 2]
-    return Tile(max(tile.lines, triton.next_power_of_2(group)), tile.keys, tile.warps, tile.stages)
+    return replace(tile, lines=max(tile.lines, triton.next_power_of_2(group)))

@@ -98,5 +98,6 @@ def test_a_row_is_sampled_by_its_settings(ops: TritonOps) -> None:
     def each(*values: float) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)
 
-    found = ops.sample(logits, each(0, 1, 1), torch.tensor([0, 0, 2]), each(1, 1, 1), each(0, 0, 0), each(0.9, 0.05, 0.4))
+    top_k, uniform = torch.tensor([0, 0, 2]), each(0.9, 0.05, 0.4)
+    found = ops.sample(logits, each(0, 1, 1), top_k, each(1, 1, 1), each(0, 0, 0), uniform)
     assert found.tolist() == [3, 0, 2]
