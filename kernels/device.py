@@ -8,12 +8,12 @@ from .ops import Ops
 from .reference import Reference
 
 
-def for_device(device: torch.device) -> Ops:
-    """The fastest implementation there is for `device`."""
+def for_device(device: torch.device, *, invariant: bool = False) -> Ops:
+    """The fastest implementation there is for `device`; `invariant`, where it can be."""
     if device.type == "cpu" and onednn.available():
         return onednn.OneDnn()
     if device.type == "cuda" and find_spec("triton") is not None:
         from .triton.ops import TritonOps  # who has no GPU need not have Triton
 
-        return TritonOps()
+        return TritonOps(invariant=invariant)
     return Reference()

@@ -41,6 +41,9 @@ class Rows:
 class Ops(Protocol):
     """All that a model asks of a device. An instance belongs to one thread; it may keep buffers between calls."""
 
+    invariant: bool
+    """Whether a row's results are the same, to the bit, whatever other rows a step has and however it was cut."""
+
     kv_layout: str
     """Names how a KV cache is arranged in memory. Part of every cache key: two layouts never share a block."""
 
@@ -78,6 +81,16 @@ class Ops(Protocol):
     def store_kv(self, key: Tensor, value: Tensor, cache: Tensor, layer: int, rows: Rows) -> None:
         """Writes key and value [T, G, D] into slots `rows.slots` of one layer of the cache."""
 
+    def turn_and_store(
+        self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor, cache: Tensor, layer: int,
+        rows: Rows, *, norms: tuple[Tensor, Tensor, float] | None = None,
+    ) -> Tensor:
+        """What a layer does with query [T, H, D], key and value [T, G, D] -> the turned query, like query.
+
+        With `norms`, weights [D] of queries and of keys and an eps, `rms_norm` of each head of them; then `rotary` of
+        both; then `store_kv`. Query and key may hold anything afterwards.
+        """
+
     def copy_blocks(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies block a onto block b in all layers, for each (a, b) in order: one may read what another wrote."""
 
@@ -101,5 +114,6 @@ class Ops(Protocol):
           at least `min_p` times as probable as the most probable.
         Of these, in the order of their ids, it takes the first at which the sum of probabilities passes `uniform` times
         their mass. A row's result depends on its own numbers alone.
-        temperature, top_p, min_p and uniform, in [0, 1): [R] float64; top_k: [R] int64; all on the CPU -> [R] int64.
+        temperature, top_p, min_p and uniform, in [0, 1): [R] float64; top_k: [R] int64 -> [R] int64. All lie where the
+        logits do, or on the CPU.
         """

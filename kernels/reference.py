@@ -17,6 +17,7 @@ NUCLEUS_GUESSES = (128, 4096)  # so many of the largest logits nearly always hol
 
 
 class Reference:
+    invariant = False
     kv_layout = "layer, key | value, block, token, head, dim"
 
     def __init__(self) -> None:
@@ -51,6 +52,18 @@ class Reference:
         keys, values = cache[layer].flatten(1, 2)  # [slots, kv_heads, head_dim]
         keys.index_copy_(0, rows.slots, key)
         values.index_copy_(0, rows.slots, value)
+
+    def turn_and_store(
+        self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor, cache: Tensor, layer: int,
+        rows: Rows, *, norms: tuple[Tensor, Tensor, float] | None = None,
+    ) -> Tensor:
+        if norms is not None:
+            *weights, eps = norms
+            query, key = (self.rms_norm(x, weight, eps) for x, weight in zip((query, key), weights, strict=True))
+        self.rotary(query, cosine, sine)
+        self.rotary(key, cosine, sine)
+        self.store_kv(key, value, cache, layer, rows)
+        return query
 
     def copy_blocks(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         for source, target in pairs:

@@ -1,5 +1,5 @@
-"""ModelRunner: one step's batch in, one id a row out. It makes tensors of facts; what to compute was chosen before."""
-from dataclasses import dataclass
+"""ModelRunner: one step's batch in, one id a row out, with PyTorch. What to compute it with was chosen before."""
+import logging
 
 import numpy as np
 import torch
@@ -7,17 +7,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamdam.kernels.device import for_device
-from hamdam.kernels.ops import Rows
+from hamdam.kernels.ops import Ops
+from hamdam.kernels.reference import Reference
 
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
+from ..models.config import ModelConfig
 from ..models.llama import Llama
 from ..policy.batch import Batch, Broken, Row
+from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .draws import BROKEN_HIDDEN
+from .gpu_memory import left_for_kv
 from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
+from .rehearsal import made_up_rows
 from .sampler import sample
+from .step_inputs import Shape, Step, StepInputs, blocks_of
+from .trial import fault_of
 
+log = logging.getLogger("hamdam.engine")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -27,7 +35,9 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
     dtype = _dtype(config.dtype, device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    return ModelRunner(checkpoint, config, device=device, dtype=dtype)
+    ops = _ops(checkpoint.config, config, device, dtype)
+    record = CudaRecorder() if device.type == "cuda" else None
+    return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
 
 
 def _device(name: str) -> torch.device:
@@ -48,13 +58,17 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A batch as tensors on the device."""
-
-    ids: Tensor  # [tokens]
-    positions: Tensor  # [tokens]
-    rows: Rows
+def _ops(model: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Ops:
+    """The device's own where they work; else PyTorch's, which is said once."""
+    ops, why = for_device(device, invariant=config.invariant), None
+    if device.type != "cpu":
+        why = fault_of(ops, model, dtype=dtype, device=device, most=config.max_batch_tokens)
+    if config.invariant and (why or not ops.invariant):
+        raise ModelError(f"invariant cannot be had: {why or f'sums of PyTorch on {device.type} depend on company'}")
+    if why is None:
+        return ops
+    log.warning("the kernels for this GPU cannot be used, and PyTorch computes, which is slower: %s", why)
+    return Reference()
 
 
 class ModelRunner:
@@ -62,33 +76,48 @@ class ModelRunner:
 
     @torch.inference_mode()
     def __init__(
-        self, checkpoint: Checkpoint, config: EngineConfig, *, device: torch.device, dtype: torch.dtype
+        self, checkpoint: Checkpoint, config: EngineConfig, ops: Ops, *, device: torch.device, dtype: torch.dtype,
+        record: Record | None = None,
     ) -> None:
+        """record: how decode steps are recorded; None: they are not."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
-        self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, dtype.itemsize)
+        memory = config.kv_memory if device.type == "cuda" else memory_on_cpu(config)
+        if memory is not None:
+            blocks_that_fit(memory, model, dtype.itemsize)  # what does not fit is refused before the weights are read
         self.num_layers = model.num_layers
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
-        self._device = device
-        self._ops = for_device(device)
+        self._device, self._dtype, self._ops = device, dtype, ops
         self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}"
-        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {self._ops.kv_layout}"
-        self._model = Llama(model, self._ops, dtype=dtype, device=device)
+        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout}"
+        self._model = Llama(model, ops, dtype=dtype, device=device)
         self._model.load(checkpoint.tensors())
-        self._cache = self._ops.new_kv_cache(
-            model.num_layers, self.num_blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim,
-            dtype=dtype, device=device,
-        )
+        most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
+        longest = blocks_of(self.max_context)
+        self._inputs = StepInputs(Shape(config.max_batch_tokens, most, most, longest), device)
+        self._graphs: DecodeGraphs | None = None
+        if memory is None:
+            self._cache = self._new_cache(1)
+            memory = left_for_kv(config.gpu_memory, device, lambda: self._rehearse(config.max_batch_tokens, most))
+        self.num_blocks = blocks_that_fit(memory, model, dtype.itemsize)
+        self._cache = self._new_cache(self.num_blocks + 1)  # the last is padding's
+        if record is not None:
+            logits = torch.empty(most, model.vocab_size, dtype=torch.float32, device=device)
+            self._graphs = DecodeGraphs(
+                self._compute, self._inputs, logits, blocks=longest, padding_block=self.num_blocks, record=record
+            )
+            self._graphs.prepare()
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> list[int | Broken | None]:
         self._ops.copy_blocks(self._cache, batch.copies)
         if not batch.rows:
             return []
-        step = self._step(batch.rows)
-        hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
-        return self._results(batch.rows, hidden)
+        scores = self._graphs.replay(batch.rows) if self._graphs is not None else None
+        if scores is None:
+            scores = self._compute(self._inputs.take(batch.rows))
+        return self._results(batch.rows, scores)
 
     def kv(self, blocks: list[int], layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Keys and values of whole blocks in one layer: [blocks, 16, kv_heads, head_dim] each."""
@@ -97,44 +126,36 @@ class ModelRunner:
 
     def close(self) -> None:
         """Frees the weights and the KV cache."""
-        del self._model, self._cache
+        del self._graphs, self._model, self._cache
 
-    def _step(self, rows: list[Row]) -> Step:
-        counts = torch.tensor([row.count for row in rows])
-        contexts = torch.tensor([row.start + row.count for row in rows])
-        starts = torch.zeros(len(rows) + 1, dtype=torch.int64)
-        torch.cumsum(counts, 0, out=starts[1:])
-        tables = np.zeros((len(rows), -(-int(contexts.max()) // BLOCK_SIZE)), np.int64)
-        for line, row in zip(tables, rows, strict=True):
-            blocks = row.sequence.block_table[: len(line)]
-            line[: len(blocks)] = blocks
-        block_tables = torch.from_numpy(tables)
-        owner = torch.arange(len(rows)).repeat_interleave(counts)  # of each token, its row
-        positions = torch.arange(len(owner)) + (contexts - starts[1:])[owner]
-        slots = block_tables[owner, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
-        ids = torch.tensor([id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]])
-        return Step(
-            ids=ids.to(self._device),
-            positions=positions.to(self._device),
-            rows=Rows(
-                query_starts=starts.to(self._device),
-                context_lengths=contexts.to(self._device),
-                block_tables=block_tables.to(self._device),
-                slots=slots.to(self._device),
-            ),
-        )
+    def _compute(self, step: Step, logits: Tensor | None = None) -> Scores:
+        hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
+        return Scores(hidden, self._model.logits(hidden[step.sampled], logits))
 
-    def _results(self, rows: list[Row], hidden: Tensor) -> list[int | Broken | None]:
-        """hidden: each row's last token. A row that samples is judged by its logits, another by its hidden state: its
-        blocks are about to be published, and what is not a number there would spread to all who share them."""
-        finite = hidden.isfinite().all(-1).tolist()
-        results: list[int | Broken | None] = [
-            None if fine else BROKEN_HIDDEN for fine in finite
-        ]
+    def _results(self, rows: list[Row], scores: Scores) -> list[int | Broken | None]:
+        """A row that samples is judged by its logits, another by its hidden state: its blocks are about to be
+        published, and what is not a number there would spread to all who share them."""
+        results: list[int | Broken | None] = [None] * len(rows)
         sampling = [index for index, row in enumerate(rows) if row.sample]
         if sampling:
-            logits = self._model.logits(hidden[torch.tensor(sampling, device=self._device)])
-            sampled = sample(self._ops, logits, [rows[index].sequence for index in sampling])
-            for index, id in zip(sampling, sampled, strict=True):
+            logits = scores.logits[: len(sampling)]
+            drawn = sample(self._ops, logits, [rows[index].sequence for index in sampling])
+            for index, id in zip(sampling, drawn, strict=True):
                 results[index] = id
+        if len(sampling) < len(rows):
+            finite = scores.hidden.isfinite().all(-1).tolist()
+            for index, row in enumerate(rows):
+                if not row.sample and not finite[index]:
+                    results[index] = BROKEN_HIDDEN
         return results
+
+    def _rehearse(self, tokens: int, rows: int) -> None:
+        made_up = made_up_rows(tokens, rows)
+        self._results(made_up, self._compute(self._inputs.take(made_up)))
+
+    def _new_cache(self, blocks: int) -> Tensor:
+        model = self._model.config
+        return self._ops.new_kv_cache(
+            model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=self._dtype,
+            device=self._device,
+        )

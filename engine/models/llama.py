@@ -88,11 +88,7 @@ class Llama:
     def load(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Fills every parameter, then packs the matrices. ModelError where `tensors` are not exactly the model's."""
         tied = self.config.tie_word_embeddings
-        parameters = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm}
-        for index, layer in enumerate(self.layers):
-            parameters |= {f"model.layers.{index}.{name}": part for name, part in layer.named(self.config)}
-        if not tied:
-            parameters["lm_head.weight"] = self.head
+        parameters = self.parameters()
         # A tied head is the embedding, also where the checkpoint holds a head beside it.
         assign(parameters, ((name, tensor) for name, tensor in tensors if not (tied and name == "lm_head.weight")))
         parameters.clear()  # the matrices are freed as they are packed: one layer at a time is in memory twice
@@ -100,6 +96,15 @@ class Llama:
             layer.pack(self.ops)
         if not tied:
             self.head = self.ops.pack(self.head)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Before `load`: every parameter under the name that checkpoints give it."""
+        parameters = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm}
+        for index, layer in enumerate(self.layers):
+            parameters |= {f"model.layers.{index}.{name}": part for name, part in layer.named(self.config)}
+        if not self.config.tie_word_embeddings:
+            parameters["lm_head.weight"] = self.head
+        return parameters
 
     def forward(self, ids: Tensor, positions: Tensor, rows: Rows, cache: Tensor) -> Tensor:
         """Computes a step and writes its KV. ids and positions: [tokens] -> each row's last token, [rows, hidden]."""
@@ -115,20 +120,20 @@ class Llama:
             x = ops.rms_norm(added, layer.attention_norm, eps, residual=stream)
             qkv = ops.linear(x, layer.qkv, layer.qkv_bias).view(len(ids), sum(heads), self.config.head_dim)
             query, key, value = torch.split(qkv, heads, dim=1)  # [tokens, heads or kv_heads, head_dim]
+            norms = None
             if layer.query_norm is not None and layer.key_norm is not None:
-                query.copy_(ops.rms_norm(query, layer.query_norm, eps))
-                key.copy_(ops.rms_norm(key, layer.key_norm, eps))
-            ops.rotary(qkv[:, : heads[0] + heads[1]], cosine, sine)  # query and key
-            ops.store_kv(key, value, cache, index, rows)
+                norms = layer.query_norm, layer.key_norm, eps
+            query = ops.turn_and_store(query, key, value, cosine, sine, cache, index, rows, norms=norms)
             added = ops.linear(attention(index, query), layer.output, layer.output_bias)
             x = ops.rms_norm(added, layer.mlp_norm, eps, residual=stream)
             added = ops.linear(ops.silu_and_mul(ops.linear(x, layer.gate_up)), layer.down)
         last = rows.query_starts[1:] - 1
         return ops.rms_norm(added[last], self.norm, eps, residual=stream[last])
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[rows, hidden] -> [rows, vocabulary] float32."""
-        return self.ops.linear(hidden, self.head).float()
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
+        """[rows, hidden] -> [rows, vocabulary] float32; `out`, where that is given."""
+        logits = self.ops.linear(hidden, self.head)
+        return logits.float() if out is None else out.copy_(logits)
 
 
 def turns(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ class TritonOps:
 
     def __init__(self, *, invariant: bool = False) -> None:
         """invariant: attention is the same, to the bit, in any company and however a row was cut into steps."""
-        self._invariant = invariant
+        self.invariant = invariant
 
     def pack(self, weight: Tensor) -> Weight:
         return weight
@@ -64,7 +64,7 @@ class TritonOps:
             cache[:, target] = cache[:, source]
 
     def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
-        return paged_attention.paged_attention(cache, rows, scale=scale, window=window, invariant=self._invariant)
+        return paged_attention.paged_attention(cache, rows, scale=scale, window=window, invariant=self.invariant)
 
     def sample(
         self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor,

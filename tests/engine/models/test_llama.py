@@ -100,7 +100,7 @@ def random_model(config: PreTrainedConfig) -> PreTrainedModel:
 
 def try_out(model: PreTrainedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32") -> Tried:
     ops = Recording()
-    monkeypatch.setattr(model_runner, "for_device", lambda device: ops)
+    monkeypatch.setattr(model_runner, "for_device", lambda device, **_: ops)
     path = save(model, folder)
     runner = load_runner(open_checkpoint(path), EngineConfig(model=path, dtype=dtype, device="cpu", kv_memory=1 << 20))
     blocks = iter(torch.randperm(runner.num_blocks).tolist())
@@ -203,7 +203,7 @@ def test_f04_a_gguf_of_fewer_bits_has_nearly_the_folders_logits(
         write_gguf(tmp_path / "m.gguf", config, tensors, kinds=stored),
     ):
         ops = Recording()
-        monkeypatch.setattr(model_runner, "for_device", lambda device, ops=ops: ops)
+        monkeypatch.setattr(model_runner, "for_device", lambda device, ops=ops, **_: ops)
         runner = load_runner(open_checkpoint(path), EngineConfig(model=path, dtype="float32", kv_memory=1 << 20))
         prompt = sequence(0, range(5, 55))
         prompt.block_table = [0, 1, 2, 3]

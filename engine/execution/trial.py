@@ -1,0 +1,94 @@
+"""Trial: whether a device's own operations compute a model as the reference does, found out before anybody waits.
+
+Kernels that were never on this chip, a compiler that is too old, a driver that is too new: whatever it is, the server
+starts all the same, and says it.
+"""
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hamdam.kernels.ops import Ops
+from hamdam.kernels.reference import Reference
+
+from ..config import BLOCK_SIZE
+from ..models.config import ModelConfig
+from ..models.llama import Llama
+from ..policy.batch import Row
+from ..policy.sequence import Sequence
+from .rehearsal import made_up, numbers_of_tokens
+from .step_inputs import Shape, StepInputs, blocks_of
+
+WORDS = 512  # of the vocabulary
+CONTEXTS = (40, 19, 2)  # of the rows of two steps; of the others each has one
+AGREED = {torch.float32: 1e-3, torch.bfloat16: 0.05}  # of the largest number
+SPREAD = 0.02  # of weights, as models begin their training
+LARGEST = ((0.0, 0, 1.0, 0.0), (1.0, 1, 1.0, 0.0), (1.0, 0, 1e-6, 0.0), (1.0, 0, 1.0, 1.0))  # all take the largest
+
+
+@torch.inference_mode()
+def fault_of(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int) -> str | None:
+    """Why `ops` cannot compute this model here, in one line; None where they can.
+
+    One layer of it with random weights is tried, in decode, in mixed steps and in prompts of up to `most` tokens, so
+    that afterwards all is compiled.
+    """
+    small = replace(model, num_layers=1, vocab_size=min(model.vocab_size, WORDS), tie_word_embeddings=True)
+    right = _logits(Reference(), small, dtype, device, most)
+    words = torch.randn(len(LARGEST), model.vocab_size, generator=_generator(device), device=device)
+    try:
+        found = _logits(ops, small, dtype, device, most)
+        drawn = _drawn(ops, words)
+    except Exception as error:  # noqa: BLE001 - there is no telling what a compiler or a driver raises
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if not (found - right).abs().max() <= AGREED[dtype] * right.abs().max():  # not-a-number does not agree
+        return "what they compute is not what the reference computes"
+    if drawn != words.argmax(-1).tolist():
+        return "what they draw is not what the reference draws"
+    return None
+
+
+def random_weights(parameters: dict[str, Tensor], generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """As Llama.load takes them: norms around 1, all else around 0. The generator is the device's."""
+    for name, parameter in parameters.items():
+        numbers = torch.randn(parameter.shape, generator=generator, device=parameter.device) * SPREAD
+        yield name, numbers + (1 if "norm" in name else 0)
+
+
+def _logits(ops: Ops, model: ModelConfig, dtype: torch.dtype, device: torch.device, most: int) -> Tensor:
+    """After the last token of every row of every step, [rows, words] float32."""
+    llama = Llama(model, ops, dtype=dtype, device=device)
+    llama.load(random_weights(llama.parameters(), _generator(device)))
+    blocks = max(3 * len(CONTEXTS), blocks_of(most))
+    cache = ops.new_kv_cache(
+        1, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=dtype, device=device
+    )
+    inputs = StepInputs(Shape(max(sum(CONTEXTS), most), len(CONTEXTS), len(CONTEXTS), blocks), device)
+    found = []
+    for rows in _steps(most, model.vocab_size):
+        step = inputs.take(rows)
+        found.append(llama.logits(llama.forward(step.ids, step.positions, step.rows, cache)))
+    return torch.cat(found)
+
+
+def _steps(most: int, words: int) -> Iterator[list[Row]]:
+    def of(number: int, count: int, first_block: int) -> Sequence:
+        ids = [(7 * number + at) % words for at in range(count)]
+        return made_up(number, ids, list(range(first_block, first_block + blocks_of(count))))
+
+    sequences = [of(number, context, 3 * number) for number, context in enumerate(CONTEXTS)]
+    yield [Row(sequence, 0, len(sequence.ids) - 1, sample=True) for sequence in sequences]
+    yield [Row(sequence, len(sequence.ids) - 1, 1, sample=True) for sequence in sequences]
+    for count in numbers_of_tokens(most):
+        yield [Row(of(count, count, 0), 0, count, sample=True)]
+
+
+def _drawn(ops: Ops, logits: Tensor) -> list[int]:
+    heat, top_k, mass, least = torch.tensor(LARGEST, dtype=torch.float64, device=logits.device).T
+    drawn: list[int] = ops.sample(logits.clone(), heat, top_k.long(), mass, least, torch.full_like(heat, 0.5)).tolist()
+    return drawn
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(0)
