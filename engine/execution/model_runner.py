@@ -1,6 +1,4 @@
 """ModelRunner: one step's batch in, one id a row out, with PyTorch. What to compute it with was chosen before."""
-import logging
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,7 +11,6 @@ from hamdam.kernels.reference import Reference
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
-from ..models.config import ModelConfig
 from ..models.llama import Llama
 from ..policy.batch import Batch, Broken, Row
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
@@ -23,9 +20,8 @@ from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .rehearsal import made_up_rows
 from .sampler import sample
 from .step_inputs import Shape, Step, StepInputs, blocks_of
-from .trial import fault_of
+from .trial import working
 
-log = logging.getLogger("hamdam.engine")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -35,8 +31,12 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
     dtype = _dtype(config.dtype, device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    ops = _ops(checkpoint.config, config, device, dtype)
-    record = CudaRecorder() if device.type == "cuda" else None
+    ops = for_device(device, invariant=config.invariant)
+    if device.type != "cpu":
+        ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens)
+    if config.invariant and not ops.invariant:
+        raise ModelError(f"invariant cannot be had: sums of PyTorch on {device.type} depend on what else a step holds")
+    record = None if device.type == "cpu" or isinstance(ops, Reference) else CudaRecorder()
     return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
 
 
@@ -56,19 +56,6 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in DTYPES:
         raise ModelError(f"dtype {name!r} is not known; auto, int8, int16, {' and '.join(DTYPES)} are")
     return DTYPES[name]
-
-
-def _ops(model: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Ops:
-    """The device's own where they work; else PyTorch's, which is said once."""
-    ops, why = for_device(device, invariant=config.invariant), None
-    if device.type != "cpu":
-        why = fault_of(ops, model, dtype=dtype, device=device, most=config.max_batch_tokens)
-    if config.invariant and (why or not ops.invariant):
-        raise ModelError(f"invariant cannot be had: {why or f'sums of PyTorch on {device.type} depend on company'}")
-    if why is None:
-        return ops
-    log.warning("the kernels for this GPU cannot be used, and PyTorch computes, which is slower: %s", why)
-    return Reference()
 
 
 class ModelRunner:

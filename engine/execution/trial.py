@@ -3,6 +3,7 @@
 Kernels that were never on this chip, a compiler that is too old, a driver that is too new: whatever it is, the server
 starts all the same, and says it.
 """
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,11 +21,22 @@ from ..policy.sequence import Sequence
 from .rehearsal import made_up, numbers_of_tokens
 from .step_inputs import Shape, StepInputs, blocks_of
 
+log = logging.getLogger("hamdam.engine")
 WORDS = 512  # of the vocabulary
 CONTEXTS = (40, 19, 2)  # of the rows of two steps; of the others each has one
 AGREED = {torch.float32: 1e-3, torch.bfloat16: 0.05}  # of the largest number
-SPREAD = 0.02  # of weights, as models begin their training
 LARGEST = ((0.0, 0, 1.0, 0.0), (1.0, 1, 1.0, 0.0), (1.0, 0, 1e-6, 0.0), (1.0, 0, 1.0, 1.0))  # all take the largest
+
+
+def working(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int) -> Ops:
+    """`ops`, or the reference where they have a fault, which is said once."""
+    fault = fault_of(ops, model, dtype=dtype, device=device, most=most)
+    if isinstance(ops, Reference):
+        fault = fault or "Triton is not installed"
+    if fault is None:
+        return ops
+    log.warning("the kernels for this GPU cannot be used, and PyTorch computes, which is slower: %s", fault)
+    return Reference()
 
 
 @torch.inference_mode()
@@ -50,10 +62,12 @@ def fault_of(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.
 
 
 def random_weights(parameters: dict[str, Tensor], generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    """As Llama.load takes them: norms around 1, all else around 0. The generator is the device's."""
+    """As Llama.load takes them, so that numbers around 1 stay so in every layer. The generator is the device's."""
     for name, parameter in parameters.items():
-        numbers = torch.randn(parameter.shape, generator=generator, device=parameter.device) * SPREAD
-        yield name, numbers + (1 if "norm" in name else 0)
+        numbers = torch.randn(parameter.shape, generator=generator, device=parameter.device)
+        if "_proj.weight" in name:
+            numbers *= parameter.shape[1] ** -0.5
+        yield name, 1 + numbers / 4 if "norm" in name else numbers
 
 
 def _logits(ops: Ops, model: ModelConfig, dtype: torch.dtype, device: torch.device, most: int) -> Tensor:
