@@ -22,7 +22,8 @@ def open_native(
     checkpoint: Checkpoint, config: EngineConfig, meanwhile: Callable[[], First], *, threads: int, passes: int
 ) -> Runner:
     """Native code right away where it was compiled before, or where nothing may be kept and it has to be compiled now;
-    else what `meanwhile` opens, until a process of its own has compiled it."""
+    else what `meanwhile` opens, until a process of its own has compiled it. `invariant` waits for that instead: PyTorch
+    would answer the same seed otherwise."""
 
     def native() -> NativeRunner:
         weights = open_packed(checkpoint, config.cache)
@@ -31,7 +32,7 @@ def open_native(
     if config.cache is None:
         return native()
     folder = warm.folder_in(config.cache)
-    if warm.is_compiled(folder):
+    if warm.is_compiled(folder) or (config.invariant and _compiled(folder, threading.Event())):
         return native()
 
     def prepare(stop: threading.Event) -> NativeRunner | None:

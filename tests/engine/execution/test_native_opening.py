@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numba
@@ -16,6 +17,7 @@ from stepping import run, scheduler_for, sequence
 from tiny_models import write_folder
 
 from hamdam.engine.config import EngineConfig
+from hamdam.engine.errors import ModelError
 from hamdam.engine.execution.changing_runner import ChangingRunner
 from hamdam.engine.execution.native_runner import NativeRunner
 from hamdam.engine.execution.runners import open_runner
@@ -35,10 +37,10 @@ def _this_processor_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[[], Runner]:
-    def open() -> Runner:
+    def open(**knobs: bool) -> Runner:
         checkpoint = open_checkpoint(write_folder(tmp_path / "model", TINY, exact_tensors(TINY)))
         cache = tmp_path / "cache"
-        config = EngineConfig(model=tmp_path, device="cpu", kv_memory=1 << 20, threads=2, cache=cache)
+        config = EngineConfig(model=tmp_path, device="cpu", kv_memory=1 << 20, threads=2, cache=cache, **knobs)
         return open_runner(checkpoint, config)
 
     return open
@@ -85,6 +87,21 @@ def test_a_first_start_answers_in_pytorch_then_in_native_code_and_a_second_at_on
     second.close()
 
 
+def test_who_wants_invariant_answers_waits_for_native_code_and_gets_no_other(
+    opened: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = compiled_in(tmp_path / "cache")
+    with closing(opened(invariant=True)) as runner:
+        assert isinstance(runner, NativeRunner)
+    assert warm.is_compiled(folder)
+    with closing(opened(invariant=True)) as again:
+        assert isinstance(again, NativeRunner)
+    (folder / warm.MARK).unlink()
+    compiling_is(monkeypatch, "raise SystemExit(1)")
+    with pytest.raises(ModelError, match="invariant cannot be had"):
+        opened(invariant=True)
+
+
 def test_closing_ends_the_process_that_compiles(opened: Callable[[], Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     started = compiling_is(monkeypatch, "import signal; signal.pause()")
     runner = opened()
@@ -101,7 +118,7 @@ def test_what_cannot_be_compiled_is_said_in_its_own_words(
     runner = opened()
     until_prepared()
     assert answer(runner)
-    assert runner.description == "float32 on cpu"
+    assert runner.description == "bfloat16 on cpu"
     runner.close()
     [record] = caplog.records
     assert record.levelno == logging.WARNING
