@@ -44,7 +44,7 @@ from .lanes import (
 )  # fmt: skip
 from .native import native
 from .processor import HAS_BF16_DOT
-from .sums import bf16_bits, dot_bf16, largest, total
+from .sums import bf16_bits, dot_bf16, from_bf16, largest, total
 
 CHUNK = 64  # keys whose scores are taken at once
 PAGES = CHUNK // WIDTH
@@ -262,13 +262,16 @@ def _weigh(scores: int, weights: int, state: int, out: int, dim: int, seen: int,
         return
     top = splat(most)
     p0, p1, p2, p3 = exp(sub(s0, top)), exp(sub(s1, top)), exp(sub(s2, top)), exp(sub(s3, top))
-    store_shorts(weights, bf16_bits(p0))
-    store_shorts(weights + 32, bf16_bits(p1))
-    store_shorts(weights + 64, bf16_bits(p2))
-    store_shorts(weights + 96, bf16_bits(p3))
+    b0, b1, b2, b3 = bf16_bits(p0), bf16_bits(p1), bf16_bits(p2), bf16_bits(p3)
+    store_shorts(weights, b0)
+    store_shorts(weights + 32, b1)
+    store_shorts(weights + 64, b2)
+    store_shorts(weights + 96, b3)
+    # What is summed is what values are multiplied by: its rounding then weighs nothing.
+    whole = total(add(add(from_bf16(b0), from_bf16(b1)), add(from_bf16(b2), from_bf16(b3))))
     fade = exp(splat(before - most))
     held = total(fade) / np.float32(WIDTH) * peek_float(state + 4)
-    poke_float(state + 4, held + total(add(add(p0, p1), add(p2, p3))))
+    poke_float(state + 4, held + whole)
     poke_float(state, most)
     if before != most:
         for part in range(0, 4 * dim, 4 * WIDTH):

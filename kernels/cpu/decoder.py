@@ -113,6 +113,11 @@ class Decoder:
         own = values.reshape(len(blocks), BLOCK // 2, 2, self.shape.kv_heads, -1).transpose(3, 0, 1, 4, 2)
         self.cache[layer][:, blocks, half:] = _bf16(own).view(np.uint8).reshape(own.shape[0], len(blocks), half)
 
+    @property
+    def plans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """The plan, the layers' and the board, as the last step left them: for who measures parts of it (single.py)."""
+        return self._plan, self._layers, self._team.board
+
     def close(self) -> None:
         """Ends the threads. Idempotent."""
         self._team.close()
