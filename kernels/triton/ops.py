@@ -1,4 +1,5 @@
-"""TritonOps: the operations on a GPU, each by its kernel in this folder. Plain matrices are multiplied by PyTorch."""
+"""TritonOps: the operations on a GPU, each by its kernel in this folder. Plain matrices are multiplied by PyTorch, but
+where a row's sum must not depend on how many rows there are."""
 from collections.abc import Sequence
 
 import torch
@@ -7,14 +8,14 @@ from torch import Tensor
 
 from ..ops import Attention, Rows, Weight
 from ..penalties import Penalties
-from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample, store_kv
+from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample, store_kv, w16a16
 
 
 class TritonOps:
     kv_layout = "layer, block, key | value, head, token, dim; in 8 bits a head's scales behind its codes"
 
     def __init__(self, *, invariant: bool = False) -> None:
-        """invariant: attention is the same, to the bit, in any company and however a row was cut into steps."""
+        """invariant: a row's results are the same, to the bit, in any company and however it was cut into steps."""
         self.invariant = invariant
 
     def pack(self, weight: Tensor) -> Weight:
@@ -23,7 +24,7 @@ class TritonOps:
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         """As Ops.linear; a matrix of kernels/quantized.py is taken as well."""
         if isinstance(weight, Tensor):
-            return F.linear(x, weight, bias)
+            return w16a16.w16a16(x, weight, bias) if self.invariant else F.linear(x, weight, bias)
         return quant_linear.linear(x, weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
