@@ -23,6 +23,8 @@ log = logging.getLogger("hamdam.engine")
 PASSES = {"int8": 1, "int16": 2}
 GPU_NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of them is there where Linux sees a GPU that computes
 
+OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
 
 def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
     """Raises ModelError where what was asked for cannot be had. Only what is chosen is imported: PyTorch takes most of
@@ -61,10 +63,21 @@ def _native(checkpoint: Checkpoint, config: EngineConfig, passes: int) -> Runner
 
 
 def threads_of(config: EngineConfig) -> int:
-    """Those asked for, else one for each core that this process may use."""
+    """Those asked for, else one for each core that this process may use: more wait for each other most of the time."""
     if config.threads is not None:
         return config.threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _quota(cores)))
+
+
+def _quota(cores: int) -> int:
+    """Whole cores of time that a container or service was given, where Linux says so; else `cores`."""
+    try:
+        group = OWN_GROUP.read_text().rpartition("0::/")[2].strip()
+        time, period = (GROUPS / group / "cpu.max").read_text().split()
+        return int(time) // int(period)
+    except (OSError, ValueError):  # there is no such file, or the time is "max"
+        return cores
 
 
 def no_native(model: ModelConfig, config: EngineConfig) -> str | None:

@@ -132,10 +132,32 @@ def test_an_unknown_device_or_dtype_is_refused_whatever_else_is_asked(
         opened(dtype="int3", cache=compiled)
 
 
-def test_threads_are_those_asked_for_or_the_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert threads_of(EngineConfig(model=Path(), threads=5)) == 5
+def test_threads_are_those_asked_for_or_the_cores_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runners.os, "sched_getaffinity", lambda process: {2, 5, 7}, raising=False)
+    monkeypatch.setattr(runners, "OWN_GROUP", tmp_path / "nothing")
+    assert threads_of(EngineConfig(model=Path(), threads=5)) == 5
     assert threads_of(EngineConfig(model=Path())) == 3
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads"),
+    [("max 100000", 3), ("200000 100000", 2), ("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 3), ("", 3)],
+)
+def test_a_container_with_fewer_cores_of_time_gets_fewer_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, threads: int
+) -> None:
+    monkeypatch.setattr(runners.os, "sched_getaffinity", lambda process: {2, 5, 7}, raising=False)
+    service = "system.slice/chat.service"
+    for own, folder in (("0::/\n", ""), (f"1:name=systemd:/old\n0::/{service}\n", service)):
+        (tmp_path / "own").write_text(own)
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "cpu.max").write_text(f"{limit}\n")
+        monkeypatch.setattr(runners, "OWN_GROUP", tmp_path / "own")
+        monkeypatch.setattr(runners, "GROUPS", tmp_path)
+        assert threads_of(EngineConfig(model=Path())) == threads
+        (tmp_path / folder / "cpu.max").unlink()
 
 
 SECOND_START = """
