@@ -190,7 +190,10 @@ def quantise_bytes(weight: Tensor, dtype: torch.dtype, *, by: str = "channel") -
 def quantise_rows(x: Tensor, dtype: torch.dtype, *, block: int | None = None) -> QuantizedRows:
     """x [T, n] to int8 or float8_e4m3fn: a row's (or a block's of it) largest number becomes the largest there is."""
     wide = x.float()
-    parts = wide[:, None] if block is None else F.pad(wide, (0, -wide.shape[1] % block)).view(len(wide), -1, block)
+    parts = wide[:, None]
+    if block is not None:
+        blocks = -(-wide.shape[1] // block)
+        parts = F.pad(wide, (0, blocks * block - wide.shape[1])).view(len(wide), blocks, block)
     scales = _scale_of(parts.abs().amax(2), dtype)
     values = _rounded(parts / scales[..., None], dtype).flatten(1)[:, : wide.shape[1]].contiguous()
     return QuantizedRows(values, scales.flatten() if block is None else scales)

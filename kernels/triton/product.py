@@ -22,5 +22,5 @@ def converted(x, dtype: tl.constexpr):
         x = x.to(tl.float32)
         if dtype == tl.bfloat16:
             bits = x.to(tl.uint32, bitcast=True)
-            x = (bits + 0x7FFF + ((bits >> 16) & 1)).to(tl.float32, bitcast=True)
+            x = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).to(tl.float32, bitcast=True)
     return x.to(dtype)

@@ -29,11 +29,11 @@ EIGHT, INTEGER, OFFSET = (tl.constexpr(kind) for kind in range(3))
 """What stands for zero: always 8, an integer of each group, or a number that is added after the scale."""
 
 
-def w4a16(x: Tensor, weight: W4A16, bias: Tensor | None = None, *, tile: Tile | None = None) -> Tensor:
+def w4a16(x: Tensor, weight: W4A16, bias: Tensor | None = None, *, invariant: bool = False) -> Tensor:
     """x [T, in] float16 or bfloat16, the matrix [out, in], bias [out] -> [T, out] of x's dtype.
 
     Weights are rounded to x's dtype, but not where whole groups are summed before they are scaled (decode, groups of
-    128 and more). `tile`: use this one, however many tokens there are, so that a row's sum is always the same.
+    128 and more). invariant: a row's sum is the same in any company.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
     group = weight.group
@@ -41,7 +41,7 @@ def w4a16(x: Tensor, weight: W4A16, bias: Tensor | None = None, *, tile: Tile | 
     x = x if weight.permutation is None else x[:, weight.permutation]
     x = x if x.stride(1) == 1 else x.contiguous()
     zeros = EIGHT if weight.zeros is None else INTEGER if weight.zeros.dtype == torch.uint8 else OFFSET
-    tile = tile or tile_for(OFFSET_TILES if zeros == OFFSET else TILES, tokens)
+    tile = tile_for(OFFSET_TILES if zeros == OFFSET else TILES, tokens, invariant=invariant)
     sums = Sums.of(x, tile, outputs, inputs, x.dtype)
     if tokens:
         _w4a16[sums.grid](

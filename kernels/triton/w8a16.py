@@ -23,14 +23,14 @@ TILES = (
 )
 
 
-def w8a16(x: Tensor, weight: W8A16, bias: Tensor | None = None, *, tile: Tile | None = None) -> Tensor:
+def w8a16(x: Tensor, weight: W8A16, bias: Tensor | None = None, *, invariant: bool = False) -> Tensor:
     """x [T, in] float16 or bfloat16, the matrix [out, in], bias [out] -> [T, out] of x's dtype.
 
-    `tile`: use this one, however many tokens there are, so that a row's sum is always taken in the same order.
+    invariant: a row's sum is the same in any company.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
     x = x if x.stride(1) == 1 else x.contiguous()
-    tile = tile or tile_for(TILES, tokens)
+    tile = tile_for(TILES, tokens, invariant=invariant)
     sums = Sums.of(x, tile, outputs, inputs, x.dtype)
     by_block = weight.scales.dim() == 2
     if tokens:
@@ -110,6 +110,8 @@ def _plane(words, PLANE: tl.constexpr, FP8: tl.constexpr, dtype: tl.constexpr):
 def _halves(pairs, dtype: tl.constexpr):
     """[outputs, words] int32 -> [outputs, 2 words]: each half's bits as dtype."""
     halves = tl.join(pairs.to(tl.int16), (pairs >> 16).to(tl.int16)).reshape(pairs.shape[0], pairs.shape[1] * 2)
+    if INTERPRETED and dtype == tl.bfloat16:  # which it does not extend rightly where it is as small as here
+        return (halves.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
     floats = halves.to(dtype, bitcast=True)
     return floats.to(tl.float32) if INTERPRETED else floats
 

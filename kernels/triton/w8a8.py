@@ -26,16 +26,15 @@ BLOCK_TILES = (*TILES[:2], Tile(tokens=64, outputs=128, inputs=128, warps=8, sta
 
 
 def w8a8(
-    x: QuantizedRows, weight: W8A8, bias: Tensor | None = None, *, dtype: torch.dtype, tile: Tile | None = None
+    x: QuantizedRows, weight: W8A8, bias: Tensor | None = None, *, dtype: torch.dtype, invariant: bool = False
 ) -> Tensor:
     """x [T, in] and the matrix [out, in] of the same dtype, bias [out] -> [T, out] of `dtype`.
 
-    The scales of both are by block, or neither's. `tile`: use this one, however many tokens there are, so that a row's
-    sum is always taken in the same order.
+    The scales of both are by block, or neither's. invariant: a row's sum is the same in any company.
     """
     assert (weight.block is None) == (x.scales.dim() == 1) and x.values.dtype == weight.values.dtype
     tokens, (outputs, inputs) = x.values.shape[0], weight.shape
-    tile = tile or tile_for(BLOCK_TILES if weight.block else TILES, tokens)
+    tile = tile_for(BLOCK_TILES if weight.block else TILES, tokens, invariant=invariant)
     sums = Sums.of(x.values, tile, outputs, inputs, dtype)
     if tokens:
         _w8a8[sums.grid](
