@@ -51,7 +51,7 @@ def _variants() -> Iterator[Variant]:
     gemma = partial(_variant, heads=16, dim=256, soft_cap=50.0)
     sm_90 = ("sm_90",)
     for kv_dtype, about in ((None, ""), (torch.float8_e4m3fn, ", fp8"), (torch.int8, ", int8")):
-        tested = TARGETS if kv_dtype is None else ("sm_80", "sm_90")
+        tested: tuple[str, ...] = TARGETS if kv_dtype is None else ("sm_80", "sm_90")
         yield llama(f"decode 64 of 1,024{about}", *many, kv_dtype=kv_dtype, tested=tested)
         yield llama(f"decode 1 of 8,192{about}", *one, kv_dtype=kv_dtype, tested=tested)
         yield llama(f"prefill 2,048{about}", *whole, kv_dtype=kv_dtype, tested=tested)
@@ -67,10 +67,10 @@ def _variants() -> Iterator[Variant]:
     yield llama("decode 64 of 1,024, fp16", *many, dtype=torch.float16, tested=sm_90)
     yield llama("prefill 2,048, fp16", *whole, dtype=torch.float16, tested=sm_90)
     for dim, heads, kv_heads in ((64, 9, 3), (80, 32, 32), (96, 32, 32), (112, 16, 1), (256, 8, 4)):
-        model = partial(_variant, dim=dim, heads=heads, kv_heads=kv_heads, tested=sm_90)
-        yield model(f"head_dim {dim}: decode 64", *many)
-        yield model(f"head_dim {dim}: decode 1", *one)
-        yield model(f"head_dim {dim}: prefill", *whole)
+        of_dim = partial(_variant, dim=dim, heads=heads, kv_heads=kv_heads, tested=sm_90)
+        yield of_dim(f"head_dim {dim}: decode 64", *many)
+        yield of_dim(f"head_dim {dim}: decode 1", *one)
+        yield of_dim(f"head_dim {dim}: prefill", *whole)
     yield llama("decode 1 of 8,192, float32", *one, dtype=torch.float32, tested=sm_90)
     yield llama("prefill 2,048, float32", *whole, dtype=torch.float32, tested=sm_90)
 

@@ -49,7 +49,7 @@ INVARIANT = {  # any step that is to be so
     (96, 8): (Tile(64, 64, 4, 3), Tile(64, 32, 8, 3), Tile(64, 32, 8, 3)),
     (0, 8): (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 2)),
 }
-FLOAT32 = {(0, 8): (Tile(16, 32, 4, 2), Tile(16, 32, 4, 2), Tile(16, 16, 4, 2))}  # of queries; for tests
+FLOAT32 = {(0, 8): (Tile(16, 32, 8, 2), Tile(16, 32, 8, 2), Tile(16, 16, 8, 2))}  # of queries; for tests
 
 CHUNK = 1024  # keys that are summed apart in an invariant step, wherever that is done
 DECODE_PROGRAMS, PREFILL_PROGRAMS = 3, 1  # that a processor runs at once: keys are split until there are so many
@@ -67,22 +67,38 @@ def _numbers(codes, dtype: tl.constexpr, E4M3_BITS: tl.constexpr):
 
 
 @triton.jit
+def _unpacked(codes, dtype: tl.constexpr, E4M3_BITS: tl.constexpr, BY_HALVES: tl.constexpr):
+    """_numbers. BY_HALVES: of one half of the keys, then the other, which saves a fifth of decode's instructions."""
+    if BY_HALVES:
+        KEYS: tl.constexpr = codes.shape[0]
+        WIDE: tl.constexpr = codes.shape[1]
+        one, other = tl.split(tl.permute(tl.reshape(codes, [2, KEYS // 2, WIDE]), [1, 2, 0]))
+        both = tl.join(_numbers(one, dtype, E4M3_BITS), _numbers(other, dtype, E4M3_BITS))
+        numbers = tl.reshape(tl.permute(both, [2, 0, 1]), [KEYS, WIDE])
+    else:
+        numbers = _numbers(codes, dtype, E4M3_BITS)
+    return numbers
+
+
+@triton.jit
 def _load(place, mask):
     return tl.load(place) if mask is None else tl.load(place, mask=mask, other=0.0)
 
 
 @triton.jit
 def _part(
-    begin, end, first_position, last_position, position, query, table, codes, scales, scale, soft_cap, window,
+    begin, end, first_position, last_position, position, query, table, codes, scales, factor, soft_cap, window,
     VALUES: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     LINES: tl.constexpr, KEYS: tl.constexpr, DECODE: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
-    E4M3_BITS: tl.constexpr,
+    E4M3_BITS: tl.constexpr, IN_HALF: tl.constexpr, BY_HALVES: tl.constexpr,
 ):
-    """Peak, weight and total (see merged) of the keys from begin, a multiple of KEYS, up to end."""
+    """Peak, weight and total (see merged) of the keys from begin, a multiple of KEYS, up to end. factor [LINES]: what
+    makes a product of query and key a score in powers of two. IN_HALF: see attend."""
     peak = tl.full([LINES], float("-inf"), tl.float32)
     weight = tl.zeros([LINES], tl.float32)
     total = tl.zeros([LINES, WIDE], tl.float32)
-    UNIT: tl.constexpr = 256.0 if E4M3_BITS else 1.0  # what _numbers' say, in scales
+    UNIT: tl.constexpr = 256.0 if E4M3_BITS else 1.0  # of _numbers
+    SHIFT: tl.constexpr = 1024.0  # a float16 has more room above 1 than weights need, and none to spare below
     dim = tl.arange(0, WIDE)
     earliest = first_key(first_position, window, WINDOWED)
     # Every query sees every key from `whole` up to `ragged`; a window hides some before, causality some after.
@@ -109,30 +125,37 @@ def _part(
                 stored = own[:, None] & (dim < DIM)[None, :]
             block = block.to(tl.int64) * (2 * VALUES)
             place = codes + (block + tl.arange(0, KEYS) % BLOCK * DIM)[:, None] + dim[None, :]
-            key = _numbers(_load(place, stored), query.dtype, E4M3_BITS)
+            key = _unpacked(_load(place, stored), query.dtype, E4M3_BITS, BY_HALVES)
             scores = product(query, tl.trans(key))
             if scales is not None:
                 of_key = scales + block // 4 + tl.arange(0, KEYS) % BLOCK
                 scores *= (_load(of_key, None if stretch == 1 else own) * UNIT)[None, :]
-            factor = scale * LOG2_E
+            scaled = factor
             if CAPPED:  # cap * tanh(x / cap), by way of 1 - 2 / (e^2y + 1)
-                scores = soft_cap - 2.0 * soft_cap / (tl.exp2(scores * (2.0 * factor / soft_cap)) + 1.0)
-                factor = LOG2_E
+                scores = soft_cap - 2.0 * soft_cap / (tl.exp2(scores * (2.0 / soft_cap * factor)[:, None]) + 1.0)
+                scaled = tl.full([LINES], LOG2_E, tl.float32)
             if stretch != 1:
                 seen = at[None, :] <= position[:, None]
                 if WINDOWED:
                     seen &= at[None, :] > position[:, None] - window
                 scores = tl.where(seen, scores, float("-inf"))
-            highest = tl.maximum(peak, tl.max(scores, 1) * factor)
+            highest = tl.maximum(peak, tl.max(scores, 1) * scaled)
             base = tl.where(highest == float("-inf"), 0.0, highest)
-            weights = tl.exp2(tl.fma(scores, factor, -base[:, None]))
+            weights = tl.exp2(tl.fma(scores, scaled[:, None], -base[:, None]))
             kept = tl.exp2(peak - base)
             weight = tl.fma(weight, kept, tl.sum(weights, 1))
             total *= kept[:, None]
-            value = _numbers(_load(place + VALUES, stored), query.dtype, E4M3_BITS)
             if scales is not None:
-                weights *= (_load(of_key + VALUES // 4, None if stretch == 1 else own) * UNIT)[None, :]
-            total = product(converted(weights, value.dtype), value, total)
+                value_scale = _load(of_key + VALUES // 4, None if stretch == 1 else own)
+            value = _unpacked(_load(place + VALUES, stored), query.dtype, E4M3_BITS, BY_HALVES)
+            if IN_HALF:
+                unit = tl.maximum(tl.max(value_scale, 0), 1e-30)
+                weights *= (value_scale * (SHIFT / unit))[None, :]
+                total = tl.fma(product(converted(weights, value.dtype), value), unit * (UNIT / SHIFT), total)
+            else:
+                if scales is not None:
+                    weights *= (value_scale * UNIT)[None, :]
+                total = product(converted(weights, value.dtype), value, total)
             peak = highest
     return peak, weight, total
 
@@ -147,7 +170,12 @@ def attend(
 ):
     """Grid: tiles, KV heads, splits. query [T, HEADS, DIM] by strides; codes and scales of one layer as KvCache has
     them, KV_STRIDE codes from one head's to the next's; out [T, HEADS, DIM], or with SPLIT parts [splits, T, HEADS,
-    DIM] and weights [splits, T, HEADS, 2], float32. CHUNK: 0, or keys that are summed apart."""
+    DIM] and weights [splits, T, HEADS, 2], float32. CHUNK: 0, or keys that are summed apart.
+
+    Codes of 8 bits are multiplied as bfloat16. Decode, which unpacks many for few products, takes e4m3 as float16, for
+    which there is one instruction; its range is short, so a query is divided by its largest number, and the scales of
+    a turn's values by their largest.
+    """
     GROUP: tl.constexpr = HEADS // KV_HEADS
     QUERIES: tl.constexpr = 1 if DECODE else LINES // GROUP
     tile, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -172,6 +200,16 @@ def attend(
     inside = known[:, None] & (dim < DIM)[None, :]
     place = (index * token_stride + head * head_stride)[:, None] + dim[None, :]
     own_query = tl.load(query + token.to(tl.int64) * token_stride + place, mask=inside, other=0.0)
+    factor = tl.zeros([LINES], tl.float32) + scale * LOG2_E
+    BY_HALVES: tl.constexpr = scales is not None and DECODE and CHUNK == 0 and query.dtype.element_ty != tl.float32
+    IN_HALF: tl.constexpr = BY_HALVES and codes.dtype.element_ty != tl.int8
+    if IN_HALF:
+        numbers = own_query.to(tl.float32)
+        largest = tl.maximum(tl.max(tl.abs(numbers), 1), 1e-30)
+        own_query = converted(numbers * (1.0 / largest)[:, None], tl.float16)
+        factor *= largest
+    elif scales is not None and query.dtype.element_ty != tl.float32:
+        own_query = converted(own_query, tl.bfloat16)
 
     table = tables + row.to(tl.int64) * table_stride
     codes += kv_head * KV_STRIDE
@@ -187,8 +225,8 @@ def attend(
             begin, stop = share(start, end, chunk, splits, KEYS, CHUNK)
             other_peak, other_weight, other_total = _part(
                 begin, stop, past + first, past + last, past + index, own_query, table, codes, scales,
-                scale, soft_cap, window, KV_HEADS * KV_STRIDE, BLOCK, DIM, WIDE, LINES, KEYS,
-                DECODE, WINDOWED, CAPPED, E4M3_BITS,
+                factor, soft_cap, window, KV_HEADS * KV_STRIDE, BLOCK, DIM, WIDE, LINES, KEYS,
+                DECODE, WINDOWED, CAPPED, E4M3_BITS, IN_HALF, BY_HALVES,
             )
             peak, weight, total = merged(peak, weight, total, other_peak, other_weight, other_total)
     else:
@@ -199,8 +237,8 @@ def attend(
                 return
         peak, weight, total = _part(
             begin, stop, past + first, past + last, past + index, own_query, table, codes, scales,
-            scale, soft_cap, window, KV_HEADS * KV_STRIDE, BLOCK, DIM, WIDE, LINES, KEYS,
-            DECODE, WINDOWED, CAPPED, E4M3_BITS,
+            factor, soft_cap, window, KV_HEADS * KV_STRIDE, BLOCK, DIM, WIDE, LINES, KEYS,
+            DECODE, WINDOWED, CAPPED, E4M3_BITS, IN_HALF, BY_HALVES,
         )
     place = (index * HEADS + head)[:, None] * DIM + dim[None, :]
     if SPLIT:
