@@ -6,6 +6,7 @@ from .bench.kernel_bench import measure_kernels
 from .bench.machine import Machine, this_machine
 from .bench.operation import Ceiling, KernelPoint
 from .bench.pairing import PAIRS, Figure, Ratio, ratios
+from .bench.phases import Phases
 from .bench.spread import Spread
 from .bench.workload import BATCHES, CONTEXTS, PROMPTS, REPEATS, STEPS, Workload, workloads
 from .chat import ROLES, Chat, ChatMessage, Owner
@@ -56,6 +57,7 @@ __all__ = [
     "Measured",
     "ModelError",
     "Owner",
+    "Phases",
     "Point",
     "Prefilled",
     "PromptTooLong",

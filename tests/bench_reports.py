@@ -1,7 +1,7 @@
 """Made-up bench reports of all three kinds, for tests of how they are kept and shown. The figures mean nothing."""
 from collections.abc import Iterable
 
-from hamdam.engine import Ceiling, Figure, KernelPoint, Machine, Point, Skipped, Spread, Workload, ratios
+from hamdam.engine import Ceiling, Figure, KernelPoint, Machine, Phases, Point, Skipped, Spread, Workload, ratios
 from hamdam.server.operations.bench.report.reports import (
     SCHEMA,
     About,
@@ -53,7 +53,10 @@ def chat_report(**fields: object) -> ChatReport:
 def kernel_report(**fields: object) -> KernelReport:
     point = KernelPoint(source="Made, up", name="linear qkv, 16", bytes=100, flops=200, ms=spread(), of_copy=0.5,
                         of_product=0.25)
-    return KernelReport(about=made_about("kernels"), points=(point,),
+    shares = {"qkv": 0.25, "attention, of keys": 0.75}
+    phases = tuple(Phases(workload=name, description="int8 on cpu, 2 threads", step_ms=spread(), shares=shares)
+                   for name in ("decode 1 × 128", "prefill 256"))
+    return KernelReport(about=made_about("kernels"), points=(point,), phases=phases,
                         ceilings=(Ceiling(source="Made, up", bytes_per_s=1e10, flops_per_s=1e11),), **fields)
 
 

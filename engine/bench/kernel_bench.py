@@ -2,23 +2,41 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ..config import EngineConfig
+from .compiling import compile_native, has_native, keep_compiled
 from .operation import Ceiling, KernelPoint, Source, measure_source
+from .phases import Phases, measure_phases
 
 
 def measure_kernels(
-    model: Path, *, device: str = "auto", dtype: str = "auto", threads: int | None = None,
+    model: Path, *, device: str = "auto", dtype: str = "auto", threads: int | None = None, cache: Path | None = None,
     told: Callable[[str], None],
-) -> Iterator[Ceiling | KernelPoint]:
-    """Each implementation's ceilings, then its kernels, as soon as they are known. Raises ModelError."""
+) -> Iterator[Ceiling | KernelPoint | Phases]:
+    """Each implementation's ceilings, then its kernels, as soon as they are known; at last, where native code can be
+    had, what it spends a step on. Raises ModelError, or BenchError where it cannot be compiled.
+
+    `cache` is where compiled code is kept, None: nowhere of ours.
+    """
     told("preparing")
-    for source in kernel_sources(model, device=device, dtype=dtype, threads=threads):
+    config = EngineConfig(model=model, device=device, dtype=dtype, threads=threads, cache=cache)
+    for source in kernel_sources(config):
         yield from measure_source(source, told=told)
+    if has_native(config):
+        yield from measure_phases(config, told=told)
 
 
-def kernel_sources(model: Path, *, device: str, dtype: str, threads: int | None) -> Iterator[Source]:
+def kernel_sources(config: EngineConfig) -> Iterator[Source]:
     """Made one after the other: each holds some hundred MB. Another implementation is one more `yield` here."""
-    # As in engine/opening.py: torch is imported only once something is about to be computed.
+    # As in engine/opening.py: torch and numba are imported only once something is about to be computed.
+    from ..execution.runners import PASSES
     from ..loading.checkpoint import open_checkpoint
     from .torch_operations import open_torch_operations
 
-    yield open_torch_operations(open_checkpoint(model).config, device=device, dtype=dtype, threads=threads)
+    shape = open_checkpoint(config.model).config
+    yield open_torch_operations(shape, device=config.device, dtype=config.dtype, threads=config.threads)
+    if has_native(config):
+        compile_native(config)
+        keep_compiled(config)
+        from .native_operations import native_operations
+
+        yield from native_operations(shape, passes=PASSES.get(config.dtype, 1))

@@ -1,7 +1,8 @@
 """Operation: one kernel at one size, with the least that it must move and compute; and how long it took. No tensors.
 
 A kernel is judged by its floor: the time that its bytes take at the speed of a large copy, or its arithmetic at the
-speed of a large matrix product, whichever is longer, both measured in the same run. 100 % is as fast as they come.
+speed of products that wait for nothing, whichever is longer, both measured in the same run. 100 % is as fast as they
+come.
 """
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,13 @@ MOST_S = 1.0  # a slow kernel is timed less often, but three times at least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """`call` does it once. Where a model would find its data in memory, not in a cache, each call takes other data."""
+    """Where a model would find its data in memory, not in a cache, it is done to other data each time."""
 
     name: str
     bytes: int  # read and written, each once
     flops: int  # multiplications and additions
     call: Callable[[], object]
+    times: int = 1  # how often `call` does it, where calling takes a while itself
 
 
 class Source(Protocol):
@@ -43,11 +45,13 @@ class Ceiling:
     source: str
     bytes_per_s: float
     flops_per_s: float
+    copy: str = "copy"  # what was measured
+    product: str = "matrix product"
 
     @property
     def text(self) -> str:
-        copies, multiplies = f"{self.bytes_per_s / 1e9:,.1f} GB/s", f"{self.flops_per_s / 1e9:,.0f} GFLOP/s"
-        return f"{self.source}: copies {copies}, multiplies {multiplies}"
+        copied, computed = f"{self.bytes_per_s / 1e9:,.1f} GB/s", f"{self.flops_per_s / 1e9:,.0f} GFLOP/s"
+        return f"{self.source}: {self.copy} {copied}, {self.product} {computed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,10 @@ def measure_source(source: Source, *, told: Callable[[str], None]) -> Iterator[C
     copied = source.copy.bytes / time_of(source.copy, source.finish).median
     told(source.product.name)
     computed = source.product.flops / time_of(source.product, source.finish).median
-    yield Ceiling(source=source.name, bytes_per_s=copied * 1e3, flops_per_s=computed * 1e3)
+    yield Ceiling(
+        source=source.name, bytes_per_s=copied * 1e3, flops_per_s=computed * 1e3, copy=source.copy.name,
+        product=source.product.name,
+    )
     for operation in source.operations():
         told(operation.name)
         ms = time_of(operation, source.finish)
@@ -87,11 +94,12 @@ def measure_source(source: Source, *, told: Callable[[str], None]) -> Iterator[C
 
 
 def time_of(operation: Operation, finish: Callable[[], None]) -> Spread:
-    """Milliseconds of one call. Short ones are timed many at a time: a clock costs something too."""
+    """Milliseconds of doing it once. Short ones are timed many at a time: a clock costs something too."""
     once = _seconds(operation.call, WARM_UP, finish) / WARM_UP
     together = max(1, round(SAMPLE_S / max(once, 1e-9)))
     samples = max(3, min(SAMPLES, round(MOST_S / max(once * together, 1e-9))))
-    return Spread.of([_seconds(operation.call, together, finish) / together * 1e3 for _ in range(samples)])
+    done = together * operation.times
+    return Spread.of([_seconds(operation.call, together, finish) / done * 1e3 for _ in range(samples)])
 
 
 def _seconds(call: Callable[[], object], times: int, finish: Callable[[], None]) -> float:

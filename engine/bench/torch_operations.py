@@ -13,11 +13,20 @@ from ..config import BLOCK_SIZE
 from ..errors import ModelError
 from ..models.config import ModelConfig
 from .operation import Operation
+from .sizes import (
+    CHUNK,
+    CHUNK_CONTEXT,
+    DECODES,
+    FEW_AND_MANY,
+    OUT_OF_CACHE,
+    ROWS,
+    SAMPLED,
+    SETTINGS,
+    SPREAD,
+    matrices,
+    seen,
+)  # fmt: skip
 
-ROWS = (1, 16, 64, 256)  # of a matrix product: tokens of a step
-DECODES = ((16, 128), (16, 1024), (64, 1024))  # sequences, context
-CHUNK, CHUNK_CONTEXT = 256, 1024  # a piece of a prompt, and what it looks back on with itself
-OUT_OF_CACHE = 256 << 20  # bytes of data that calls go round in, so that none finds it in a cache
 COPIED = 512 << 20  # bytes that the ceiling's copy reads and writes
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # others are not PyTorch's to compute in
 MULTIPLIED = {"cpu": 2048, "cuda": 8192}  # rows of the ceiling's matrices: small ones keep no GPU busy
@@ -63,17 +72,9 @@ class TorchOperations:
         yield from self._samples()
 
     def _linears(self) -> Iterator[Operation]:
-        shape = self._shape
-        query, key = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        for name, outputs, inputs, layers in (
-            ("qkv", query + 2 * key, shape.hidden_size, shape.num_layers),
-            ("output", shape.hidden_size, query, shape.num_layers),
-            ("gate_up", 2 * shape.intermediate_size, shape.hidden_size, shape.num_layers),
-            ("down", shape.hidden_size, shape.intermediate_size, shape.num_layers),
-            ("head", shape.vocab_size, shape.hidden_size, 1),
-        ):
+        for name, (outputs, inputs) in matrices(self._shape).items():
             size = outputs * inputs * self._size
-            count = min(layers, max(1, OUT_OF_CACHE // size))
+            count = max(1, OUT_OF_CACHE // size)
             weights = [self._ops.pack(self._random(outputs, inputs)) for _ in range(count)]
             for rows in ROWS:
                 yield Operation(
@@ -91,7 +92,7 @@ class TorchOperations:
         shape, ops = self._shape, self._ops
         hidden, wide, heads = shape.hidden_size, shape.intermediate_size, shape.num_heads + shape.num_kv_heads
         weight = self._random(hidden)
-        for rows in (16, 256):
+        for rows in FEW_AND_MANY:
             x, stream, gate_up = self._random(rows, hidden), self._random(rows, hidden), self._random(rows, 2 * wide)
             turned = self._random(rows, heads, shape.head_dim)
             angle = torch.rand(rows, 1, shape.head_dim, device=self._device)
@@ -116,14 +117,14 @@ class TorchOperations:
         query = self._random(sum(counts), shape.num_heads, shape.head_dim)
         in_turn = cycle(range(layers))
         attention = ops.paged_attention(cache, rows, scale=shape.head_dim**-0.5, window=shape.sliding_window)
-        seen = sum(count * context - count * (count - 1) // 2 for count, context in zip(counts, contexts, strict=True))
         yield Operation(
             name=name, bytes=sum(contexts) * self._kv + 2 * query.nbytes,
-            flops=4 * seen * shape.num_heads * shape.head_dim, call=lambda: attention(next(in_turn), query),
+            flops=4 * seen(counts, contexts) * shape.num_heads * shape.head_dim,
+            call=lambda: attention(next(in_turn), query),
         )
 
     def _stores(self) -> Iterator[Operation]:
-        for tokens in (16, 256):
+        for tokens in FEW_AND_MANY:
             rows = self._rows([1] * tokens, [BLOCK_SIZE] * tokens)
             cache = self._cache(1, tokens)
             key, value = (self._random(tokens, self._shape.num_kv_heads, self._shape.head_dim) for _ in "kv")
@@ -151,13 +152,12 @@ class TorchOperations:
         return Rows(*(tensor.to(self._device) for tensor in given))
 
     def _samples(self) -> Iterator[Operation]:
-        count = 16
-        logits = torch.randn(count, self._shape.vocab_size, device=self._device, generator=self._generator)
-        for name, heat, top_p in (("greedy", 0.0, 1.0), ("at random", 1.0, 1.0), ("top_p 0.9", 1.0, 0.9)):
-            settings = [torch.full((count,), x, dtype=torch.float64) for x in (heat, top_p, 0.0, 0.5)]
-            settings.insert(1, torch.zeros(count, dtype=torch.int64))
+        logits = SPREAD * torch.randn(SAMPLED, self._shape.vocab_size, device=self._device, generator=self._generator)
+        for name, heat, top_p in SETTINGS:
+            settings = [torch.full((SAMPLED,), x, dtype=torch.float64) for x in (heat, top_p, 0.0, 0.5)]
+            settings.insert(1, torch.zeros(SAMPLED, dtype=torch.int64))
             yield Operation(
-                name=f"sample {name}, {count}", bytes=logits.nbytes, flops=logits.numel(),
+                name=f"sample {name}, {SAMPLED}", bytes=logits.nbytes, flops=logits.numel(),
                 call=partial(self._ops.sample, logits, *settings),
             )
 

@@ -115,7 +115,10 @@ class Decoder:
 
     @property
     def plans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The plan, the layers' and the board, as the last step left them: for who measures parts of it (single.py)."""
+        """The plan, the layers' and the board, as the last step left them, for who measures parts of it (single.py).
+
+        They point to that step's facts and results, which are its caller's to keep.
+        """
         return self._plan, self._layers, self._team.board
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from .tables import (
     errors,
     kernel_table,
     load_line,
+    phase_table,
     ratio_table,
 )
 
@@ -122,6 +123,9 @@ def _kernels(report: KernelReport) -> Iterator[Markup]:
         yield _section(ceiling.source, _figure(bars(rows, told=note, mark=1.0), note, colours))
         yield _section("All figures", element("p", ceiling.text, class_="soft"),
                        _table(kernel_table(report, ceiling.source)))
+    if report.phases:
+        yield _section("Whole steps", element("p", report.phases[0].description, class_="soft"),
+                       _table(phase_table(report)))
 
 
 def _against(against: Against | None) -> Iterator[Markup]:

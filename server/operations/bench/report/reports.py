@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hamdam.engine import BenchError, Ceiling, KernelPoint, Machine, Point, Ratio, Skipped, this_machine
+from hamdam.engine import BenchError, Ceiling, KernelPoint, Machine, Phases, Point, Ratio, Skipped, this_machine
 
 from ..traffic.chat_run import ChatRun
 from ..traffic.load import Load
@@ -74,6 +74,7 @@ class KernelReport:
     about: About
     ceilings: tuple[Ceiling, ...] = ()
     points: tuple[KernelPoint, ...] = ()
+    phases: tuple[Phases, ...] = ()
     complete: bool = True
 
 

@@ -67,6 +67,15 @@ def kernel_table(report: KernelReport, source: str) -> Table:
     ))
 
 
+def phase_table(report: KernelReport) -> Table:
+    """What a step is spent on, in % of the native call."""
+    names = dict.fromkeys(name for phases in report.phases for name in phases.shares)
+    steps = ("ms a step", *(amount(phases.step_ms.median) for phases in report.phases))
+    return Table(("%", *(phases.workload for phases in report.phases)), (
+        *((name, *(f"{100 * phases.shares.get(name, 0):.1f}" for phases in report.phases)) for name in names), steps,
+    ))
+
+
 def ratio_table(against: Against) -> Table:
     return Table(("", "ours", "theirs", "", "times better", "range", "pairs"), tuple(map(_ratio, against.ratios)))
 

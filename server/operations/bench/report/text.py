@@ -13,6 +13,7 @@ from .tables import (
     errors,
     kernel_table,
     load_line,
+    phase_table,
     ratio_table,
 )
 
@@ -34,6 +35,8 @@ def _parts(report: Report) -> Iterator[str]:
         case KernelReport():
             for ceiling in report.ceilings:
                 yield f"{ceiling.text}\n{drawn(kernel_table(report, ceiling.source))}"
+            if report.phases:
+                yield f"whole steps, {report.phases[0].description}\n{drawn(phase_table(report))}"
     if not isinstance(report, KernelReport) and report.against:
         yield f"{against_line(report.against)}\n{drawn(ratio_table(report.against))}".strip()
     if not report.complete:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hamdam.engine import BenchError, EngineConfig, compile_native
@@ -36,23 +36,23 @@ def child_server(model: Path, settings: Settings) -> Iterator[tuple[Door, str]]:
         cache.mkdir(exist_ok=True)
         DataFolder(data).cache.symlink_to(cache)
         said = {name: getattr(settings, name) for name in OPTIONS if name not in OURS}
-        options = [text for name, value in said.items() if value is not None
-                   for text in (f"--{name.replace('_', '-')}", str(value))]
+        options = {f"HAMDAM_{name.upper()}": str(value) for name, value in said.items() if value is not None}
         place = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--model", str(model)]
-        command = [sys.executable, "-m", "hamdam.server", "serve", *place, *options]
-        with running(command, Path(folder)) as (serving, url):
+        command = [sys.executable, "-m", "hamdam.server", "serve", *place]
+        with running(command, options, Path(folder)) as (serving, url):
             yield open_door(url, key=key), serving
 
 
 @contextlib.contextmanager
-def running(command: list[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """What a server prints that it serves, and its address; the process ends with the block. Raises BenchError."""
+def running(command: list[str], options: Mapping[str, str], folder: Path) -> Iterator[tuple[str, str]]:
+    """What a server prints that it serves, and its address; the process ends with the block. `options` stand in its
+    environment, in place of those of ours. Raises BenchError."""
     errors = folder / "errors"
     with (
         errors.open("wb") as log,
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith("HAMDAM_")},
+            env={name: value for name, value in os.environ.items() if not name.startswith("HAMDAM_")} | dict(options),
             start_new_session=True,  # an interrupt is for us, and we end it
         ) as process,
     ):

@@ -1,11 +1,13 @@
 """Reports: what is written is read back as it was, and what is no report is refused in one line."""
 import json
+import re
 from pathlib import Path
 
 import pytest
 from bench_reports import chat_report, engine_report, every_report, kernel_report
 
 from hamdam.server.operations.bench.report import reports
+from hamdam.server.operations.bench.report.page import page
 from hamdam.server.operations.bench.report.peer_file import earlier_chat, engine_figures
 from hamdam.server.operations.bench.report.reports import (
     ChatReport,
@@ -18,6 +20,7 @@ from hamdam.server.operations.bench.report.reports import (
     put,
     write,
 )
+from hamdam.server.operations.bench.report.text import report_text
 from hamdam.server.operations.bench.traffic.load import Load
 
 
@@ -84,3 +87,16 @@ def test_an_earlier_report_is_a_peer(tmp_path: Path) -> None:
     assert earlier_chat(file, Load(users=2, turns=2)) == chat_report()
     with pytest.raises(ReportError, match="of another load"):
         earlier_chat(file, Load(users=3, turns=2))
+
+
+def test_what_whole_steps_are_spent_on_is_a_table_of_its_own() -> None:
+    lines = report_text(kernel_report()).splitlines()
+    start = lines.index("whole steps, int8 on cpu, 2 threads")
+    assert [re.split(r"\s{2,}", line) for line in lines[start + 1 : start + 5]] == [
+        ["%", "decode 1 × 128", "prefill 256"],
+        ["qkv", "25.0", "25.0"],
+        ["attention, of keys", "75.0", "75.0"],
+        ["ms a step", "2.00", "2.00"],
+    ]
+    assert b"Whole steps" in page(kernel_report())
+    assert b"Whole steps" not in page(KernelReport(about=kernel_report().about))
