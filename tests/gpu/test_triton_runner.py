@@ -1,0 +1,88 @@
+"""Whole steps by the Triton kernels: prompts, decode that is launched or replayed, and steps that are invariant."""
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from stepping import run, scheduler_for, sequence
+from tiny_models import CONFIG, random_tensors, write_folder
+
+from hamdam.engine.config import EngineConfig
+from hamdam.engine.execution.decode_graphs import CudaRecorder, Record, Scores
+from hamdam.engine.execution.model_runner import ModelRunner
+from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.engine.policy.sampling_params import SamplingParams
+from hamdam.engine.policy.sequence import Sequence
+from hamdam.kernels.ops import Ops
+from hamdam.kernels.reference import Reference
+from hamdam.kernels.triton import paged_attention
+from hamdam.kernels.triton.ops import TritonOps
+
+SMALL = CONFIG | {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}  # for the interpreter
+KINDS = {
+    "llama": SMALL,
+    "qwen3": SMALL | {"model_type": "qwen3", "head_dim": 16},
+    "window": SMALL | {"model_type": "mistral", "sliding_window": 12},
+}
+LENGTHS = (31, 15, 1)
+
+
+def remember(work: Callable[[], Scores]) -> tuple[Callable[[], None], Scores]:
+    """Where there are no graphs: a replay does all again, and leaves it where the first time did."""
+    left = work()
+
+    def again() -> None:
+        left.hidden.copy_(work().hidden)
+
+    return again, left
+
+
+@pytest.fixture
+def record(device: torch.device) -> Record:
+    return CudaRecorder() if device.type == "cuda" else remember
+
+
+@pytest.fixture
+def load(tmp_path: Path, device: torch.device) -> Callable[..., ModelRunner]:
+    def load(ops: Ops, record: Record | None = None, kind: str = "llama") -> ModelRunner:
+        config = KINDS[kind]
+        tensors = {name: values if "norm" in name else values * 0.3 for name, values in random_tensors(config).items()}
+        path = write_folder(tmp_path / kind, config, tensors)
+        knobs = EngineConfig(model=path, kv_memory=1 << 18, max_running=3)
+        return ModelRunner(open_checkpoint(path), knobs, ops, device=device, dtype=torch.float32, record=record)
+
+    return load
+
+
+def some(lengths: Iterable[int] = LENGTHS, *, heat: float = 0.0) -> list[Sequence]:
+    return [
+        sequence(
+            number, range(20 + 9 * number, 20 + 9 * number + length), seed=number, max_tokens=3 + number,
+            params=SamplingParams(temperature=heat),
+        )
+        for number, length in enumerate(lengths)
+    ]
+
+
+def answers(runner: ModelRunner, sequences: list[Sequence]) -> list[list[int]]:
+    return [answer.ids for answer in run(scheduler_for(runner, max_running=3), runner, *sequences)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_answer_as_the_reference_does(
+    load: Callable[..., ModelRunner], record: Record, kind: str
+) -> None:
+    right = answers(load(Reference(), kind=kind), some())
+    assert answers(load(TritonOps(), record, kind), some()) == right
+
+
+def test_an_invariant_answer_is_the_same_alone_in_company_in_pieces_and_after_a_preemption(
+    load: Callable[..., ModelRunner], record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paged_attention, "CHUNK", 32)
+    runner, launched = load(TritonOps(invariant=True), record), load(TritonOps(invariant=True))
+    together = answers(runner, some(heat=0.8))
+    assert [answers(runner, [one])[0] for one in some(heat=0.8)] == together
+    scheduler = scheduler_for(launched, max_running=3, max_batch_tokens=13, num_blocks=4)
+    assert [answer.ids for answer in run(scheduler, launched, *some(heat=0.8))] == together
+    assert scheduler.stats().preemptions
