@@ -25,7 +25,7 @@ class TritonOps:
         """As Ops.linear; a matrix of kernels/quantized.py is taken as well."""
         if isinstance(weight, Tensor):
             return w16a16.w16a16(x, weight, bias) if self.invariant else F.linear(x, weight, bias)
-        return quant_linear.linear(x, weight, bias)
+        return quant_linear.linear(x, weight, bias, invariant=self.invariant)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
         normed = rms_norm.rms_norm(x, weight, eps, residual=residual)
