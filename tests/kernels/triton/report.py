@@ -1,8 +1,9 @@
 """report: a table of what every kernel becomes on GPUs that need not be there, and of what bounds it on an H200.
 
-    python tests/kernels/triton/report.py [-h] [--kernel NAME]… [--target sm_90]… [--json]
+    python tests/kernels/triton/report.py [--kernel FILE[:VARIANT]]… [--target sm_90]… [--tested] [--json] [--bounds]
 
-It compiles and judges nothing: test_compiles.py does, by what --json prints.
+It ends with 1 where something spills, needs more shared memory than there is, or does not multiply as it claims.
+Not under TRITON_INTERPRET (compiling.py).
 """
 import argparse
 import importlib
@@ -12,85 +13,106 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")  # both settings compile; Triton's default is what runs
+warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")  # Triton's default is what runs; both compile
 if find_spec("hamdam") is None:  # a bare checkout
     hamdam = types.ModuleType("hamdam")
     hamdam.__path__ = [str(Path(__file__).resolve().parents[3])]
     sys.modules["hamdam"] = hamdam
 
-from compiling import DEVICES, compile_variant  # noqa: E402
+from compiling import DEVICES, Compiled, compile_variant  # noqa: E402
 
 import hamdam.kernels.triton  # noqa: E402
 from hamdam.kernels.triton.variant import Variant  # noqa: E402
 
 COPY_BYTES, MATRIX_FLOPS = 4.3e12, 790e12  # a second, of an H200, as measured: a large copy, a large bfloat16 product
-FASTER = {"QGMMA": 2, "IGMMA": 2}  # than bfloat16
+TWICE_AS_FAST = ("QGMMA", "IGMMA")  # as products of bfloat16: those of 8 bits
 
 
-def variants() -> Iterator[tuple[str, Variant]]:
-    """Every kernel's file and its VARIANTS."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    file: str
+    variant: Variant
+    target: str
+    kernels: list[Compiled]
+
+    @property
+    def faults(self) -> list[str]:
+        """What must not be."""
+        found, limit = [], DEVICES[self.target].shared_bytes
+        for kernel in self.kernels:
+            if kernel.spilled_bytes:
+                found.append(f"{kernel.kernel} spills {kernel.spilled_bytes} bytes")
+            if kernel.shared_bytes > limit:
+                found.append(f"{kernel.kernel} needs {kernel.shared_bytes} bytes of shared memory, {limit} are there")
+        claim = self.variant.claims.get(self.target)
+        if claim and not any(claim in kernel.products for kernel in self.kernels):
+            found.append(f"no {claim}")
+        return found
+
+    def as_json(self) -> str:
+        return json.dumps({
+            "kernel": f"{self.file}:{self.variant.name}", "target": self.target, "faults": self.faults,
+            "functions": [kernel.kernel for kernel in self.kernels],
+        })
+
+    def lines(self) -> Iterator[str]:
+        """Of a table in Markdown, one a function."""
+        for kernel in self.kernels:
+            products = ", ".join(f"{count} {name}" for name, count in kernel.products.items())
+            yield (f"| {self.file}: {self.variant.name} | {self.target} | `{kernel.kernel}` | {kernel.registers} |"
+                   f" {kernel.spilled_bytes} | {kernel.shared_bytes / 1024:.0f} | {products} |")
+
+
+def variants(wanted: list[str]) -> Iterator[tuple[str, Variant]]:
+    """Every kernel's file and its VARIANTS, or those that are wanted."""
     for module in sorted(module.name for module in pkgutil.iter_modules(hamdam.kernels.triton.__path__)):
         for variant in getattr(importlib.import_module(f"hamdam.kernels.triton.{module}"), "VARIANTS", ()):
-            yield module, variant
-
-
-def rows(kernels: list[str], targets: list[str], *, tested: bool) -> Iterator[dict[str, object]]:
-    for module, variant in variants():
-        for target in variant.targets:
-            if (kernels and module not in kernels) or target not in targets:
-                continue
-            if tested and target not in variant.tested:
-                continue
-            for compiled in compile_variant(variant, target):
-                yield {
-                    "file": module, "variant": variant.name, "target": target, "claim": variant.claims.get(target),
-                    "limit": DEVICES[target].shared_bytes, **asdict(compiled),
-                }
+            if not wanted or module in wanted or f"{module}:{variant.name}" in wanted:
+                yield module, variant
 
 
 def floor_us(variant: Variant) -> float:
-    """The least time on an H200: its bytes at the rate of a copy, or its products at that of a matrix product."""
-    rate = MATRIX_FLOPS * FASTER.get(variant.claims.get("sm_90", ""), 1)
+    """The least time on an H200: its bytes at the rate of a copy, its products at that of a large matrix product."""
+    rate = MATRIX_FLOPS * (2 if variant.claims.get("sm_90") in TWICE_AS_FAST else 1)
     return 1e6 * max(variant.bytes / COPY_BYTES, variant.flops / rate if variant.claims else 0)
 
 
-def print_bounds(kernels: list[str]) -> None:
-    print("| kernel | call | MB | GFLOP | floor on an H200, µs |\n| --- | --- | ---: | ---: | ---: |")
-    for module, variant in variants():
-        if not kernels or module in kernels:
-            numbers = f"{variant.bytes / 1e6:,.1f} | {variant.flops / 1e9:,.2f} | {floor_us(variant):,.1f}"
-            print(f"| {module} | {variant.name} | {numbers} |")
+def print_bounds(wanted: list[str]) -> None:
+    print("| kernel | MB | GFLOP | floor on an H200, µs |\n| --- | ---: | ---: | ---: |")
+    for module, variant in variants(wanted):
+        numbers = f"{variant.bytes / 1e6:,.1f} | {variant.flops / 1e9:,.2f} | {floor_us(variant):,.1f}"
+        print(f"| {module}: {variant.name} | {numbers} |")
 
 
-def print_table(found: Iterator[dict[str, object]]) -> None:
-    print("| kernel | call | target | function | registers | spilled | shared | products |")
-    print("| --- | --- | --- | --- | ---: | ---: | ---: | --- |")
-    for row in found:
-        products = ", ".join(f"{count} {name}" for name, count in row["products"].items())
-        print(f"| {row['file']} | {row['variant']} | {row['target']} | `{row['kernel']}` | {row['registers']} |"
-              f" {row['spilled_bytes']} | {row['shared_bytes']:,} | {products} |", flush=True)
-
-
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kernel", action="append", default=[], help="a file of kernels/triton; may be repeated")
+    parser.add_argument("--kernel", action="append", default=[], metavar="FILE[:VARIANT]", help="may be repeated")
     parser.add_argument("--target", action="append", default=[], choices=DEVICES, help="may be repeated")
-    parser.add_argument("--tested", action="store_true", help="only what the tests compile")
-    parser.add_argument("--json", action="store_true", help="one object a line, of what was compiled")
+    parser.add_argument("--tested", action="store_true", help="only what the tests compile, too")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--bounds", action="store_true", help="bytes, products and floor times; compiles nothing")
     chosen = parser.parse_args()
-    found = rows(chosen.kernel, chosen.target or list(DEVICES), tested=chosen.tested)
-    if chosen.json:
-        for row in found:
-            print(json.dumps(row), flush=True)
-    else:
+    if chosen.bounds:
         print_bounds(chosen.kernel)
-        print()
-        print_table(found)
+        return 0
+    if not chosen.json:
+        print("| kernel | target | function | registers | spilled | shared KiB | products |")
+        print("| --- | --- | --- | ---: | ---: | ---: | --- |")
+    faults = []
+    for module, variant in variants(chosen.kernel):
+        for target in variant.targets:
+            if (chosen.target and target not in chosen.target) or (chosen.tested and target not in variant.tested):
+                continue
+            row = Row(module, variant, target, compile_variant(variant, target))
+            faults += [f"{module}: {variant.name}, {target}: {fault}" for fault in row.faults]
+            print(row.as_json() if chosen.json else "\n".join(row.lines()), flush=True)
+    print("\n".join(faults), file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
