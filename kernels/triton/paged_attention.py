@@ -35,7 +35,7 @@ class Tile:
 # For chips with at least so many KiB of shared memory (200: Hopper and Blackwell, 96: Ampere and Ada, 0: AMD) and a
 # cache of at least so many bits a number: the tile for a head_dim up to 64, 128 and 256. The first line that fits.
 DECODE = {  # a step whose rows have one query each
-    (96, 8): (Tile(16, 64, 4, 7), Tile(16, 64, 4, 5), Tile(16, 32, 4, 5)),
+    (96, 8): (Tile(16, 64, 4, 7), Tile(16, 64, 4, 5), Tile(16, 32, 8, 5)),
     (0, 8): (Tile(16, 64, 4, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 2)),
 }
 PREFILL = {

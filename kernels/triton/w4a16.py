@@ -15,7 +15,7 @@ from .chip import chip_of
 from .product import INTERPRETED, converted, product
 from .split_k import Sums
 from .tile import Tile, tile_for
-from .variant import Variant, meta
+from .variant import TARGETS, Variant, meta
 
 TILES = (
     Tile(tokens=16, outputs=128, inputs=128, warps=4, stages=4, fill=2),
@@ -159,7 +159,10 @@ def _variants() -> tuple[Variant, ...]:
     """One matrix of Llama 8B (attention's output, 4096 x 4096) in the forms of AWQ, GPTQ and GGUF."""
     n = 4096
 
-    def variant(name: str, tokens: int, group: int, zeros: torch.dtype | None, product: str | None = None) -> Variant:
+    def variant(
+        name: str, tokens: int, group: int, zeros: torch.dtype | None, product: str | None = None,
+        tested: tuple[str, ...] = TARGETS,
+    ) -> Variant:
         scales = meta(n // group, n, dtype=torch.float16)
         zero = None if zeros is None else meta(n // group, n, dtype=zeros)
         weight = W4A16(meta(n, n // 8, dtype=torch.int32), scales, zero)
@@ -167,14 +170,14 @@ def _variants() -> tuple[Variant, ...]:
         read = weight.packed.nbytes + scales.nbytes + (0 if zero is None else zero.nbytes)
         claims = {"sm_90": product} if product else {}
         return Variant(f"{tokens} x {n} x {n}, {name}", partial(w4a16, x, weight), read + 2 * x.nbytes,
-                       2 * tokens * n * n, claims=claims)
+                       2 * tokens * n * n, claims=claims, tested=tested)
 
     return (
         variant("groups of 128", 16, 128, None),
         variant("groups of 128, zeros", 16, 128, torch.uint8),
         variant("groups of 32, offsets", 16, 32, torch.float16),
-        variant("groups of 128", 64, 128, None, "HGMMA"),
-        variant("groups of 128", 128, 128, None, "HGMMA"),
+        variant("groups of 128", 64, 128, None, "HGMMA", tested=("sm_90",)),
+        variant("groups of 128", 128, 128, None, "HGMMA", tested=("sm_90",)),
         variant("groups of 128, zeros", 2048, 128, torch.uint8, "HGMMA"),
         variant("groups of 32, offsets", 2048, 32, torch.float16, "HGMMA"),
     )

@@ -14,7 +14,7 @@ from .chip import chip_of
 from .product import INTERPRETED, converted, product
 from .split_k import Sums
 from .tile import Tile, tile_for
-from .variant import Variant, meta
+from .variant import TARGETS, Variant, meta
 
 TILES = (
     Tile(tokens=16, outputs=128, inputs=128, warps=4, stages=4, fill=2),
@@ -120,18 +120,21 @@ def _variants() -> tuple[Variant, ...]:
     """One matrix of Llama 8B, 4096 x 4096."""
     n = 4096
 
-    def variant(name: str, tokens: int, dtype: torch.dtype, scales: Tensor, product: str | None = None) -> Variant:
+    def variant(
+        name: str, tokens: int, dtype: torch.dtype, scales: Tensor, product: str | None = None,
+        tested: tuple[str, ...] = TARGETS,
+    ) -> Variant:
         weight, x = W8A16(meta(n, n // 4, dtype=torch.int32), scales, dtype), meta(tokens, n)
         return Variant(f"{tokens} x {n} x {n}, {name}", partial(w8a16, x, weight),
                        n * n + scales.nbytes + 2 * x.nbytes, 2 * tokens * n * n,
-                       claims={"sm_90": product} if product else {})
+                       claims={"sm_90": product} if product else {}, tested=tested)
 
     channel, blocks = meta(n, dtype=torch.float32), meta(n // FP8_BLOCK, n // FP8_BLOCK, dtype=torch.float32)
     return (
         variant("int8", 16, torch.int8, channel),
-        variant("fp8", 16, torch.float8_e4m3fn, channel),
+        variant("fp8", 16, torch.float8_e4m3fn, channel, tested=("sm_90",)),
         variant("fp8 by block", 16, torch.float8_e4m3fn, blocks),
-        variant("int8", 64, torch.int8, channel, "HGMMA"),
+        variant("int8", 64, torch.int8, channel, "HGMMA", tested=("sm_90",)),
         variant("int8", 2048, torch.int8, channel, "HGMMA"),
         variant("fp8 by block", 2048, torch.float8_e4m3fn, blocks, "HGMMA"),
     )

@@ -42,4 +42,4 @@ def test_every_kernel_compiles_without_a_fault(target: str, compilers: dict[str,
     compiled = [json.loads(line) for line in output.splitlines()]
     assert compilers[target].returncode == 0, errors
     assert {row["target"] for row in compiled} == {target} and not [row for row in compiled if row["faults"]]
-    assert FILES <= {row["kernel"].split(":")[0] for row in compiled}
+    assert {row["kernel"].split(":")[0] for row in compiled} >= FILES
