@@ -150,7 +150,7 @@ def test_a_cap_keeps_scores_within_it(device: torch.device) -> None:
 @pytest.mark.parametrize("kv_dtype", [torch.float16, torch.int8], ids=str)
 def test_a_thousand_blocks(kv_dtype: torch.dtype, device: torch.device) -> None:
     step = make_step([1, 1], [1000 * BLOCK, 37], dtype=torch.float16, kv_dtype=kv_dtype, device=device)
-    assert_close(attend(step), right(step))
+    assert_close(attend(step), right(step), times=10 if kv_dtype == torch.int8 else 1)  # 8 bits: in bfloat16
 
 
 def test_a_step_without_tokens_is_nothing(device: torch.device) -> None:
@@ -201,7 +201,7 @@ def test_an_invariant_result_is_the_same_however_a_row_is_cut_and_whoever_is_bes
     monkeypatch.setattr(paged_attention, "CHUNK", 64)
     step = make_step([150, 1, 9], [150, 100, 40], dtype=torch.float16, kv_dtype=kv_dtype, device=device)
     together = attend(step, window=window, invariant=True)
-    assert_close(together, right(step, window=window))
+    assert_close(together, right(step, window=window), times=10 if kv_dtype == torch.int8 else 1)  # as above
     for first, last in [(0, 1), (0, 7), (63, 64), (64, 65), (50, 140), (149, 150)]:
         assert torch.equal(alone(step, first, last, window), together[first:last]), f"tokens {first} to {last}"
 
