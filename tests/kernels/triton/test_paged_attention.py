@@ -72,7 +72,7 @@ def test_keys_and_values_of_every_dtype(counts: list[int], kv_dtype: torch.dtype
 @pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
 def test_keys_and_values_of_8_bits_under_float16_queries(kv_dtype: torch.dtype, device: torch.device) -> None:
     step = make_step(*RAGGED, dtype=torch.float16, kv_dtype=kv_dtype, device=device)
-    assert_close(attend(step), right(step), times=5)  # products are of bfloat16 numbers
+    assert_close(attend(step), right(step), times=10)  # products are of bfloat16 numbers
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
