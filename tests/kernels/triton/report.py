@@ -1,5 +1,7 @@
 """report: a table of what every kernel becomes on GPUs that need not be there, and of what bounds it on an H200.
 
+Of each, in each target's column: registers, shared memory, the instructions that multiply matrices.
+
     python tests/kernels/triton/report.py [--kernel FILE[:VARIANT]]… [--target sm_90]… [--tested] [--json] [--bounds]
 
 It ends with 1 where something spills, needs more shared memory than there is, or does not multiply as it claims.
@@ -59,12 +61,11 @@ class Row:
             "functions": [kernel.kernel for kernel in self.kernels],
         })
 
-    def lines(self) -> Iterator[str]:
-        """Of a table in Markdown, one a function."""
-        for kernel in self.kernels:
-            products = ", ".join(f"{count} {name}" for name, count in kernel.products.items())
-            yield (f"| {self.file}: {self.variant.name} | {self.target} | `{kernel.kernel}` | {kernel.registers} |"
-                   f" {kernel.spilled_bytes} | {kernel.shared_bytes / 1024:.0f} | {products} |")
+    def __str__(self) -> str:
+        """Of the largest function: registers, shared memory, what multiplies; and what must not be, if anything is."""
+        largest = max(self.kernels, key=lambda kernel: kernel.registers)
+        parts = [f"{largest.registers}", f"{largest.shared_bytes / 1024:.0f} KiB", *largest.products]
+        return ", ".join(parts) + "".join(f"; **{fault}**" for fault in self.faults)
 
 
 def variants(wanted: list[str]) -> Iterator[tuple[str, Variant]]:
@@ -99,17 +100,20 @@ def main() -> int:
     if chosen.bounds:
         print_bounds(chosen.kernel)
         return 0
+    targets = chosen.target or list(DEVICES)
     if not chosen.json:
-        print("| kernel | target | function | registers | spilled | shared KiB | products |")
-        print("| --- | --- | --- | ---: | ---: | ---: | --- |")
+        print(f"| kernel | {' | '.join(targets)} |\n| --- |{' --- |' * len(targets)}")
     faults = []
     for module, variant in variants(chosen.kernel):
-        for target in variant.targets:
-            if (chosen.target and target not in chosen.target) or (chosen.tested and target not in variant.tested):
-                continue
-            row = Row(module, variant, target, compile_variant(variant, target))
-            faults += [f"{module}: {variant.name}, {target}: {fault}" for fault in row.faults]
-            print(row.as_json() if chosen.json else "\n".join(row.lines()), flush=True)
+        rows = {}
+        for target in targets:
+            if target in variant.targets and (target in variant.tested or not chosen.tested):
+                row = rows[target] = Row(module, variant, target, compile_variant(variant, target))
+                faults += [f"{module}: {variant.name}, {target}: {fault}" for fault in row.faults]
+                if chosen.json:
+                    print(row.as_json(), flush=True)
+        if not chosen.json:
+            print(f"| {module}: {variant.name} | {' | '.join(str(rows.get(t, '')) for t in targets)} |", flush=True)
     print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
 
