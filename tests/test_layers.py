@@ -104,6 +104,7 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("engine/execution/runners.py", "native_opening"),
         ("engine/execution/runners.py", "torch"),
         ("kernels/cpu/warm.py", "step"),
+        ("kernels/device.py", "triton"),
         ("kernels/device.py", "triton.ops"),
         ("engine/opening.py", "loading.checkpoint"),
         ("engine/loading/contents.py", "torch_tensors"),

@@ -31,13 +31,17 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
     dtype = _dtype(config.dtype, device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    ops = for_device(device, invariant=config.invariant)
+    kernels = None if config.cache is None else config.cache / "triton"
+    ops = for_device(device, invariant=config.invariant, cache=kernels)
     if device.type != "cpu":
         ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens)
     if config.invariant and not ops.invariant:
         raise ModelError(f"invariant cannot be had: sums of PyTorch on {device.type} depend on what else a step holds")
     record = None if device.type == "cpu" or isinstance(ops, Reference) else CudaRecorder()
-    return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
+    try:
+        return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"the model does not fit the memory of this GPU: {' '.join(str(error).split())}") from error
 
 
 def _device(name: str) -> torch.device:
@@ -76,7 +80,7 @@ class ModelRunner:
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self._device, self._dtype, self._ops = device, dtype, ops
-        self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}"
+        self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}{', invariant' * ops.invariant}"
         self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout}"
         self._model = Llama(model, ops, dtype=dtype, device=device)
         self._model.load(checkpoint.tensors())

@@ -16,7 +16,7 @@ from hamdam.kernels.penalties import Penalties, penalised
 from hamdam.kernels.quantized import W4A16, QuantizedRows, QuantizedWeight, quantise_bytes, quantise_int4
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import attention_reference, gated, quant_linear, store_kv
-from hamdam.kernels.triton.kv_format import new_cache
+from hamdam.kernels.triton.kv_format import KvCache, dequantise, new_cache
 from hamdam.kernels.triton.ops import TritonOps
 from hamdam.kernels.triton.paged_attention import paged_attention
 from hamdam.kernels.triton.penalise import penalise
@@ -142,18 +142,15 @@ def _stores(device: torch.device, s: Sizes) -> Iterator[Check]:
         )
         turned = store_kv.turn_and_store(query, key, value, *turns, found, 0, slots, norms=norms)
         expected = attention_reference.place(query, key, value, *turns, right, 0, slots, norms=norms)
-        step = _through(found, slots, s), _through(right, slots, s)
-        return max(_apart(turned, expected), _apart(*step))
+        return max(_apart(turned, expected), _apart(_through(found, slots), _through(right, slots)))
 
     for tokens in (3, s.tokens[-1]):
         for kv in (BF16, INT8, FP8):
             yield Check(f"store_kv, {tokens} tokens to {_short(kv)}", partial(error, tokens, kv), 2e-2)
 
 
-def _through(cache: Tensor, slots: Tensor, s: Sizes) -> Tensor:
-    """What attention's reference reads of the slots: all values of a cache in 8 bits, whatever their codes are."""
-    from hamdam.kernels.triton.kv_format import KvCache, dequantise
-
+def _through(cache: Tensor, slots: Tensor) -> Tensor:
+    """The numbers that lie in these slots, whatever the codes are that say them."""
     parts = KvCache.of(cache)
     wide = parts.codes[0].float() if parts.scales is None else dequantise(parts.codes[0], parts.scales[0])
     return wide.permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, slots]

@@ -10,10 +10,12 @@ from tiny_models import CONFIG, random_tensors, write_folder
 
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.errors import ModelError, PromptTooLong
+from hamdam.engine.execution import model_runner
 from hamdam.engine.execution.kv_cache import bytes_per_block
 from hamdam.engine.execution.model_runner import ModelRunner, load_runner
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.policy.batch import Batch, Broken, Row
+from hamdam.kernels.reference import Reference
 
 BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 8 * 4  # key and value, layers, tokens, KV heads, head_dim, float32
 POISON = 11  # a token whose embedding is not a number
@@ -66,6 +68,16 @@ def test_a_cache_key_tells_weights_and_dtype_apart(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, knobs: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
         load(tmp_path, **knobs)
+
+
+def test_a_gpu_that_is_too_small_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Reference):
+        def new_kv_cache(self, *sizes: Any, **kind: Any) -> torch.Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 98.00 GiB")
+
+    monkeypatch.setattr(model_runner, "for_device", lambda device, **_: Full())
+    with pytest.raises(ModelError, match=r"the memory of this GPU: CUDA out of memory\. Tried to allocate 98"):
+        load(tmp_path)
 
 
 def test_threads_are_set_where_they_are_given(tmp_path: Path) -> None:
