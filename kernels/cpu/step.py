@@ -155,34 +155,43 @@ def turn_rows(
     plan: np.ndarray, layer: np.ndarray, cache: int, board: int, threads: int, phase: int, epsilon: float, scale: float
 ) -> None:
     """Queries turned, scaled and laid out for attention; keys turned, and both keys and values stored."""
-    heads, kv_heads, dim, tokens = plan[HEADS], plan[KV_HEADS], plan[DIM], plan[TOKENS]
-    group = heads // kv_heads
-    width = padded((heads + 2 * kv_heads) * dim)
-    token = take(board, phase)
-    while token < tokens:
-        row, position = peek_int(plan[OWNERS] + 4 * token), peek_int(plan[POSITIONS] + 4 * token)
-        block = peek_int(plan[TABLES] + 4 * (row * plan[TABLE_WIDTH] + position // 16))
-        turns, slot = plan[TURNS] + 4 * dim * token, position % 16
-        x = plan[QKV] + token * width
-        for head in range(heads + kv_heads):
-            at = x + 4 * head * dim
-            own = layer[QUERY_NORM] if head < heads else layer[KEY_NORM]
-            if own != 0:
-                norm(at, own, at, dim, epsilon)
-            rotate(at, turns, dim, scale if head < heads else 1.0)
-            if head < heads:
-                place = ((head // group) * tokens + token) * group + head % group
-                narrow(at, plan[QUERY] + 2 * dim * place, dim)
-        last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
-        for head in range(kv_heads):
-            to = cache + block * plan[BLOCK_BYTES] + head * plan[HEAD_BYTES]
-            key, value = x + 4 * dim * (heads + head), x + 4 * dim * (heads + kv_heads + head)
-            narrow(key, key, dim)
-            store_key(key, to, slot, dim)
-            narrow(value, value, dim)
-            store_value(value, to + 32 * dim, slot, dim, last)
-        token = take(board, phase)
+    tokens = plan[TOKENS]
+    piece = max(1, min(16, tokens // (threads * 4)))  # tokens of a block share its lines: best one thread writes them
+    first = take(board, phase) * piece
+    while first < tokens:
+        for token in range(first, min(first + piece, tokens)):
+            turn_token(plan, layer, cache, token, epsilon, scale)
+        first = take(board, phase) * piece
     meet(board, threads)
+
+
+@native
+def turn_token(
+    plan: np.ndarray, layer: np.ndarray, cache: int, token: int, epsilon: float, scale: float
+) -> None:
+    heads, kv_heads, dim = plan[HEADS], plan[KV_HEADS], plan[DIM]
+    group = heads // kv_heads
+    row, position = peek_int(plan[OWNERS] + 4 * token), peek_int(plan[POSITIONS] + 4 * token)
+    block = peek_int(plan[TABLES] + 4 * (row * plan[TABLE_WIDTH] + position // 16))
+    turns, slot = plan[TURNS] + 4 * dim * token, position % 16
+    x = plan[QKV] + token * padded((heads + 2 * kv_heads) * dim)
+    for head in range(heads + kv_heads):
+        at = x + 4 * head * dim
+        own = layer[QUERY_NORM] if head < heads else layer[KEY_NORM]
+        if own != 0:
+            norm(at, own, at, dim, epsilon)
+        rotate(at, turns, dim, scale if head < heads else 1.0)
+        if head < heads:
+            place = ((head // group) * plan[TOKENS] + token) * group + head % group
+            narrow(at, plan[QUERY] + 2 * dim * place, dim)
+    last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
+    for head in range(kv_heads):
+        to = cache + block * plan[BLOCK_BYTES] + head * plan[HEAD_BYTES]
+        key, value = x + 4 * dim * (heads + head), x + 4 * dim * (heads + kv_heads + head)
+        narrow(key, key, dim)
+        store_key(key, to, slot, dim)
+        narrow(value, value, dim)
+        store_value(value, to + 32 * dim, slot, dim, last)
 
 
 @native
