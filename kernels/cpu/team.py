@@ -2,12 +2,14 @@
 
 All of them run compiled code without the interpreter's lock. Where one has to wait it spins for a moment, since the
 others are mostly microseconds away, and then sleeps in the kernel until it is woken: on a machine that is busy with
-something else it gives its core away instead of burning it.
+something else it gives its core away instead of burning it, and at once where two of them were put on one core: the
+other cannot get on until it does.
 
 The board is a few int32, each on a cache line of its own, that all of them see:
   ORDER     counts the steps asked for; a negative one ends the team
   ARRIVED   who stands at the barrier        PHASE     counts the barriers passed
-  SLEEPING  who may need to be woken         TICKETS   from here on, a counter for each piece of work that is shared out
+  SLEEPING  who may need to be woken         LAST      the core of the one that the others waited for
+  CROWDED   a core where that was in vain    TICKETS   from here on, a counter for each piece of work that is shared out
 """
 import platform
 import sys
@@ -24,7 +26,7 @@ from .lanes import ADDRESS, I32, I64, const, operation, pointer
 from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
-ORDER, ARRIVED, PHASE, SLEEPING, TICKETS = (cell * CELL for cell in range(5))
+ORDER, ARRIVED, PHASE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(7))
 SPINS = 4000  # some 40 us
 END = -1
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
@@ -76,25 +78,38 @@ def _futex(b: ir.IRBuilder, address: Any, what: int, value: Any) -> None:
     b.call(function, [const(I64, _FUTEX), address, const(I64, what), b.sext(value, I64), *(const(I64, 0),) * 3])
 
 
+@operation(types.int32)
+def this_core(b):
+    """Of this thread at this moment, from 1. 0 where nobody can tell, which counts as crowded."""
+    if sys.platform != "linux":
+        return const(I32, 0)
+    kind = ir.FunctionType(I32, [])
+    return b.add(b.call(cgutils.get_or_insert_function(b.module, kind, "sched_getcpu"), []), const(I32, 1))
+
+
 @native
 def await_change(board: int, cell: int, old: int) -> int:
     """Waits until the cell holds something else, and returns it."""
-    for _ in range(SPINS):
-        found = read_atomic(board + cell)
-        if found != old:
-            return found
-        pause()
+    if this_core() != read_atomic(board + CROWDED):
+        for _ in range(SPINS):
+            found = read_atomic(board + cell)
+            if found != old:
+                return found
+            pause()
     add_atomic(board + SLEEPING, np.int32(1))
     found = read_atomic(board + cell)
     while found == old:
         sleep_while(board + cell, np.int32(old))
         found = read_atomic(board + cell)
     add_atomic(board + SLEEPING, np.int32(-1))
+    core = this_core()
+    write_atomic(board + CROWDED, core if core == read_atomic(board + LAST) else np.int32(0))
     return found
 
 
 @native
 def announce(board: int, cell: int, value: int) -> None:
+    write_atomic(board + LAST, this_core())
     write_atomic(board + cell, np.int32(value))
     if read_atomic(board + SLEEPING) > 0:
         wake_all(board + cell)

@@ -1,5 +1,7 @@
 """team: threads meet, none is lost or overtaken, and they end when they are told."""
 import gc
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from hamdam.kernels.cpu.native import native
 from hamdam.kernels.cpu.team import (
     ARRIVED,
     CELL,
+    CROWDED,
     END,
     ORDER,
     SLEEPING,
@@ -90,6 +93,23 @@ def test_threads_meet_ten_thousand_times_and_each_sees_what_the_others_wrote(thr
     assert seen[:, 0].tolist() == [ROUNDS] * threads
     assert standing(team, TICKETS) == threads * ROUNDS
     assert standing(team, ARRIVED) == standing(team, SLEEPING) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody can tell where a thread is")
+def test_threads_of_one_core_know_it_and_meet_all_the_same() -> None:
+    seen, wrong = np.zeros((2, CELL // 4), np.int32), np.zeros(1, np.int32)
+    allowed = os.sched_getaffinity(0)
+    core = min(allowed)
+    os.sched_setaffinity(0, {core})  # of this thread, and of those it starts
+    try:
+        team = Team(2, 1, followers(seen, wrong))
+        follow(team.board, 2, 0, address(seen), address(wrong), 1)
+        assert standing(team, CROWDED) == core + 1
+        team.close()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert wrong[0] == 0
+    assert standing(team, TICKETS) == 2 * ROUNDS
 
 
 def test_closing_ends_the_threads_however_often() -> None:
