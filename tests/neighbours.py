@@ -191,7 +191,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", default="1,16,64")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--model", type=Path)
