@@ -40,10 +40,13 @@ class Row:
     variant: Variant
     target: str
     kernels: list[Compiled]
+    failure: str | None = None  # what this Triton said instead of compiling it
 
     @property
     def faults(self) -> list[str]:
         """What must not be."""
+        if self.failure is not None:
+            return [f"does not compile: {self.failure}"]
         found, limit = [], DEVICES[self.target].shared_bytes
         for kernel in self.kernels:
             if kernel.spilled_bytes:
@@ -63,9 +66,18 @@ class Row:
 
     def __str__(self) -> str:
         """Of the largest function: registers, shared memory, what multiplies; and what must not be, if anything is."""
+        if not self.kernels:
+            return f"**{self.faults[0]}**"
         largest = max(self.kernels, key=lambda kernel: kernel.registers)
         parts = [f"{largest.registers}", f"{largest.shared_bytes / 1024:.0f} KiB", *largest.products]
         return ", ".join(parts) + "".join(f"; **{fault}**" for fault in self.faults)
+
+
+def compiled(module: str, variant: Variant, target: str) -> Row:
+    try:
+        return Row(module, variant, target, compile_variant(variant, target))
+    except RuntimeError as error:  # of a pass of the compiler; what it printed on the way went to stderr
+        return Row(module, variant, target, [], failure=str(error))
 
 
 def variants(wanted: list[str]) -> Iterator[tuple[str, Variant]]:
@@ -108,7 +120,7 @@ def main() -> int:
         rows = {}
         for target in targets:
             if target in variant.targets and (target in variant.tested or not chosen.tested):
-                row = rows[target] = Row(module, variant, target, compile_variant(variant, target))
+                row = rows[target] = compiled(module, variant, target)
                 faults += [f"{module}: {variant.name}, {target}: {fault}" for fault in row.faults]
                 if chosen.json:
                     print(row.as_json(), flush=True)
