@@ -20,7 +20,7 @@ from .errors import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refus
 from .events import EngineStats
 from .generation import Generation
 from .policy.batch import Runner
-from .policy.sampling_params import SamplingParams
+from .policy.sampling_params import BANNED, SamplingParams
 from .policy.scheduler import Scheduler
 from .policy.sequence import Sequence
 from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, StepLoop
@@ -151,16 +151,32 @@ class Engine:
 
     def _refuse(self, owner: Owner, params: SamplingParams) -> None:
         self._refuse_when_stopped()
-        for token in params.stop_token_ids:
-            if token >= self.runner.vocab_size:
-                size = self.runner.vocab_size
-                raise InvalidField("stop_token_ids", f"{token} is not below {size}, the size of the vocabulary")
+        self._refuse_ids(params)
         if owner.max_running is not None and owner.max_queued is not None:
             limit = owner.max_running + owner.max_queued
             if self._in_flight[owner.id] >= limit:
                 raise TooManyInFlight(limit, retry_after=self._seconds_per_answer)
         if self.waiting >= self.config.max_queued:
             raise QueueFull(self.waiting + 1, retry_after=max(1.0, self._eta(self.waiting + 1) / 1e3))
+
+    def _refuse_ids(self, params: SamplingParams) -> None:
+        """What the model has no logit for; and what would leave it nothing to draw."""
+        size = min(self.runner.vocab_size, self.codec.vocab_size)  # a model may have room for more than the tokenizer
+        banned = {token for token, bias in params.logit_bias if bias <= BANNED}
+        allowed = None if params.allowed_token_ids is None else frozenset(params.allowed_token_ids)
+        for field, ids in (
+            ("stop_token_ids", params.stop_token_ids), ("allowed_token_ids", allowed or ()),
+            ("logit_bias", [token for token, _ in params.logit_bias]),
+        ):
+            if ids and max(ids) >= size:
+                raise InvalidField(field, f"{max(ids)} is not below {size}, the size of the vocabulary")
+        if allowed is not None and not allowed - banned:
+            raise InvalidField("allowed_token_ids", "logit_bias bans them all")
+        if allowed is not None and params.min_tokens and not allowed - banned - self._ends(params):
+            raise InvalidField("allowed_token_ids", "only ends of an answer, which min_tokens holds back")
+
+    def _ends(self, params: SamplingParams) -> frozenset[int]:
+        return self.runner.eos_ids | frozenset(params.stop_token_ids)
 
     def _refuse_when_stopped(self) -> None:
         if self._steps.fault is not None:

@@ -140,8 +140,8 @@ def step_of(shape: Shape, rows: Sequence[tuple[Row, int]], *, quiet: Sequence[in
         line[:own] = row.blocks[:own]
     sampled = [number for number in range(len(rows)) if number not in quiet]
     banned = [list(rows[number][0].banned) for number in sampled]
-    ban_starts = np.zeros(len(sampled) + 1, np.int32)
-    ban_starts[1:] = np.cumsum([len(ids) for ids in banned])
+    edit_starts = np.zeros(len(sampled) + 1, np.int32)
+    edit_starts[1:] = np.cumsum([len(ids) for ids in banned])
     ids = [id for row, count in rows for id in row.ids[row.done : row.done + count]]
     for row, count in rows:
         row.done += count
@@ -150,7 +150,8 @@ def step_of(shape: Shape, rows: Sequence[tuple[Row, int]], *, quiet: Sequence[in
         positions=positions, starts=starts, tables=tables, turns=turns_of(positions, shape.dim),
         sampled=np.array(sampled, np.int32),
         settings=np.array([rows[number][0].settings for number in sampled], np.float64).reshape(-1, 5),
-        banned=np.array([id for ids in banned for id in ids], np.int32), ban_starts=ban_starts,
+        edits=np.array([id for ids in banned for id in ids], np.int32), edit_starts=edit_starts,
+        divisors=np.ones(edit_starts[-1], np.float32), added=np.full(edit_starts[-1], -np.inf, np.float32),
     )
 
 

@@ -20,13 +20,6 @@ def settings(sequence: Sequence) -> tuple[float, int, float, float, float]:
     return params.temperature, params.top_k, params.top_p, params.min_p, drawn
 
 
-def held_back(sequence: Sequence, vocabulary: int) -> list[int]:
-    """The ids that would end an answer which is not long enough yet."""
-    if sequence.num_generated >= sequence.params.min_tokens:
-        return []
-    return [id for id in sequence.held_back_ids if id < vocabulary]
-
-
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) made of a sequence's seed and of how many tokens it has generated, and of nothing else.
 

@@ -18,7 +18,8 @@ from ..config import BLOCK_SIZE, EngineConfig
 from ..loading.checkpoint import Checkpoint
 from ..models.rotary import inverse_frequencies
 from ..policy.batch import Batch, Broken, Row
-from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, held_back, settings
+from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
+from .edits import NONE, edits
 from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .packed_weights import shape_of
 
@@ -72,7 +73,7 @@ class NativeRunner:
         spans = [range(row.start, row.start + row.count) for row in rows]
         positions = ints(position for span in spans for position in span)
         sampled = [index for index, row in enumerate(rows) if row.sample]
-        banned = [held_back(rows[index].sequence, self.vocab_size) for index in sampled]
+        changes = [edits(rows[index].sequence, self.vocab_size) for index in sampled]
         return Step(
             ids=ints(id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]),
             owners=ints(index for index, row in enumerate(rows) for _ in range(row.count)),
@@ -82,8 +83,10 @@ class NativeRunner:
             turns=self._turns(positions),
             sampled=ints(sampled),
             settings=np.array([settings(rows[index].sequence) for index in sampled], np.float64).reshape(-1, 5),
-            banned=ints(id for ids in banned for id in ids),
-            ban_starts=ints(accumulate(map(len, banned), initial=0)),
+            edits=np.concatenate([NONE.ids, *(change.ids for change in changes)]),
+            divisors=np.concatenate([NONE.divisors, *(change.divisors for change in changes)]),
+            added=np.concatenate([NONE.added, *(change.added for change in changes)]),
+            edit_starts=ints(accumulate((len(change.ids) for change in changes), initial=0)),
         )
 
     def _turns(self, positions: Ints) -> Floats:

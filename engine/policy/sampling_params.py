@@ -6,6 +6,8 @@ from typing import Any
 from ..errors import InvalidField
 
 MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
+MAX_BIASES, MAX_ALLOWED = 1024, 4096  # ids; each costs every step a little
+BANNED = -100.0  # a bias that says "never", as OpenAI's interface has it
 
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False) -> None:
@@ -23,6 +25,18 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
         raise InvalidField(name, f"must be between {low} and {high}")
 
 
+def _biases(given: object) -> tuple[tuple[int, float], ...]:
+    """From an object of ids, which JSON has as texts, and numbers."""
+    if not isinstance(given, dict):
+        raise InvalidField("logit_bias", "an object of token ids and numbers is needed")
+    biases = {}
+    for name, bias in given.items():
+        if not (isinstance(name, str) and name.isascii() and name.isdigit() and len(name) <= 10):
+            raise InvalidField("logit_bias", f"{name!r:.40} is not a token id")
+        biases[int(name)] = bias  # "7" and "07" are one id, of which the last counts
+    return tuple(sorted(biases.items()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """temperature 0 is greedy (ties to the lowest id). `seed` gives the same ids whatever else is in the batch.
@@ -30,6 +44,9 @@ class SamplingParams:
     `max_tokens` None: up to the context's end; a larger value than fits is clipped and ends with reason "length".
     `min_tokens` counts generated tokens only and holds back every end and stop id until then.
     `top_p` 0 is refused; 1 keeps all. `top_k` 0 and `min_p` 0 are off.
+    `presence_penalty` and `frequency_penalty` count what was generated, `repetition_penalty` (1 is off) the prompt too.
+    `logit_bias` is added to the logits of ids; -100 bans one. None but `allowed_token_ids` are drawn, ends among them
+    only where they are listed.
     """
 
     temperature: float = 1.0
@@ -37,6 +54,11 @@ class SamplingParams:
     top_k: int = 0
     min_p: float = 0.0
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
     n: int = 1
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -49,6 +71,9 @@ class SamplingParams:
         _number("top_p", self.top_p, 0, 1, above=True)
         _number("min_p", self.min_p, 0, 1)
         _integer("top_k", self.top_k, 0, 1_000_000)
+        _number("presence_penalty", self.presence_penalty, -2, 2)
+        _number("frequency_penalty", self.frequency_penalty, -2, 2)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 10)
         _integer("n", self.n, 1, MAX_N)
         _integer("min_tokens", self.min_tokens, 0, 1 << 31)
         if self.seed is not None:
@@ -60,6 +85,7 @@ class SamplingParams:
         if not isinstance(self.ignore_eos, bool):
             raise InvalidField("ignore_eos", "true or false is needed")
         self._check_stops()
+        self._check_ids()
 
     def _check_stops(self) -> None:
         if not isinstance(self.stop, tuple) or len(self.stop) > MAX_STOP_STRINGS:
@@ -71,6 +97,28 @@ class SamplingParams:
             raise InvalidField("stop_token_ids", f"at most {MAX_STOP_IDS} ids")
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, 1 << 31)
+
+    def _check_ids(self) -> None:
+        if len(self.logit_bias) > MAX_BIASES:
+            raise InvalidField("logit_bias", f"at most {MAX_BIASES} ids")
+        for token, bias in self.logit_bias:
+            _integer("logit_bias", token, 0, 1 << 31)
+            _number("logit_bias", bias, -100, 100)
+        if self.allowed_token_ids is None:
+            return
+        if not isinstance(self.allowed_token_ids, tuple) or not 0 < len(self.allowed_token_ids) <= MAX_ALLOWED:
+            raise InvalidField("allowed_token_ids", f"a list of 1 to {MAX_ALLOWED} ids is needed")
+        for token in self.allowed_token_ids:
+            _integer("allowed_token_ids", token, 0, 1 << 31)
+
+    @property
+    def penalises(self) -> bool:
+        return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
+
+    @property
+    def leaves_logits_alone(self) -> bool:
+        """But for the ends that min_tokens holds back."""
+        return not (self.penalises or self.logit_bias or self.allowed_token_ids is not None)
 
     def choice(self, index: int) -> "SamplingParams":
         """The parameters of the `index`-th of `n` answers: one answer, whose seed follows from the given one."""
@@ -88,7 +136,9 @@ class SamplingParams:
         values = {k: v for k, v in given.items() if v is not None}
         if isinstance(values.get("stop"), str):
             values["stop"] = (values["stop"],)
-        for name in ("stop", "stop_token_ids"):
+        for name in ("stop", "stop_token_ids", "allowed_token_ids"):
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
+        if "logit_bias" in values:
+            values["logit_bias"] = _biases(values["logit_bias"])
         return cls(**values)

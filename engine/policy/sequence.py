@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..chat import Owner
 from .chain import Link
@@ -42,6 +43,7 @@ class Sequence:
     links: list[Link] = field(default_factory=list)  # of its full blocks
     started: bool = False
     waits_on: bytes | None = None  # key of a block that another running sequence is about to publish
+    note: Any = None  # the runner's own, of what the sequence's ids mean for its draws
     passed_by: int = 0  # how many were taken from the queue while this one did not fit
 
     @property

@@ -87,7 +87,8 @@ class Decoder:
         for place, array in (
             (p.IDS, step.ids), (p.OWNERS, step.owners), (p.POSITIONS, step.positions), (p.STARTS, step.starts),
             (p.TABLES, step.tables), (p.TURNS, step.turns), (p.SAMPLED, step.sampled), (p.SETTINGS, step.settings),
-            (p.BANNED, step.banned), (p.BAN_STARTS, step.ban_starts), (p.RESULTS, results),
+            (p.EDITS, step.edits), (p.DIVISORS, step.divisors), (p.ADDED, step.added),
+            (p.EDIT_STARTS, step.edit_starts), (p.RESULTS, results),
         ):
             plan[place] = array.__array_interface__["data"][0]
         self._order = self._order % 0x3FFFFFFF + 1
@@ -95,7 +96,7 @@ class Decoder:
         return results
 
     def logits(self, samples: int) -> Floats:
-        """[S, vocabulary]: what the last step drew from, valid until the next one. Banned ids are at -inf."""
+        """[S, vocabulary]: what the last step drew from, valid until the next one, edits included."""
         room = self._kept[p.LOGITS].view(np.float32)
         width = padded(self.shape.vocabulary) // 4
         return room[: samples * width].reshape(samples, width)[:, : self.shape.vocabulary]

@@ -35,5 +35,7 @@ class Step:
     turns: Floats  # [T, dim] cosines of each pair's angle, then sines
     sampled: Ints  # [S] rows
     settings: NDArray[np.float64]  # [S, 5] temperature, top_k, top_p, min_p, uniform, as Ops.sample takes them
-    banned: Ints  # ids that may not be taken, of one sample after another
-    ban_starts: Ints  # [S + 1] where each sample's begin
+    edits: Ints  # [E] ids whose logits are changed, of one sample after another, of each no two alike
+    divisors: Floats  # [E] by which such a logit is divided where it is above zero, and multiplied elsewhere
+    added: Floats  # [E] and what is then added; -inf: never taken
+    edit_starts: Ints  # [S + 1] where each sample's begin

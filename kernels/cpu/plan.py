@@ -38,11 +38,12 @@ A place holds a count, or an address, or 0 for what a model does not have.
     UNIT,  # int32 [units, 4]: first token, tokens, split, row
     SAMPLED,  # int32 [samples]: rows
     SETTINGS,  # float64 [samples, 5]: temperature, top_k, top_p, min_p, uniform
-    BANNED, BAN_STARTS,  # int32 ids, and int32 [samples + 1]: where each sample's begin
+    EDITS, DIVISORS, ADDED,  # int32 ids, float32, float32: what is changed of logits
+    EDIT_STARTS,  # int32 [samples + 1]: where each sample's begin
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(49)
-PLACES = 49
+) = range(51)
+PLACES = 51
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",

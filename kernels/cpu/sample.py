@@ -32,10 +32,11 @@ _ZERO = np.float32(0.0)
 
 @native
 def sample_row(
-    logits: int, vocabulary: int, banned: int, bans: int, temperature: float, top_k: int, top_p: float, min_p: float,
-    uniform: float, weights: int, kept: int,
+    logits: int, vocabulary: int, edits: int, divisors: int, added: int, count: int, temperature: float, top_k: int,
+    top_p: float, min_p: float, uniform: float, weights: int, kept: int,
 ) -> int:
-    """logits: float32 up to the next multiple of 16, changed here. banned: `bans` int32 ids never taken.
+    """logits: float32 up to the next multiple of 16, changed here.
+    edits, divisors, added: `count` ids and what their logits become (facts.py).
 
     weights, kept: room for as many numbers of 4 bytes. Returns the id, or BROKEN where a logit is not finite.
     """
@@ -49,8 +50,10 @@ def sample_row(
         return BROKEN
     for i in range(vocabulary, padded):
         poke_float(logits + 4 * i, MINUS)
-    for i in range(bans):
-        poke_float(logits + 4 * peek_int(banned + 4 * i), MINUS)
+    for i in range(0, 4 * count, 4):
+        at = logits + 4 * peek_int(edits + i)
+        own, divisor = peek_float(at), peek_float(divisors + i)
+        poke_float(at, (own / divisor if own > _ZERO else own * divisor) + peek_float(added + i))
     most = splat(MINUS)
     for at in range(logits, logits + 4 * padded, 4 * WIDTH):
         most = larger(load(at), most)

@@ -10,10 +10,9 @@ from .attention import SPLIT, attend, merge
 from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store
 from .native import entry, native
 from .plan import (
+    ADDED,
     ATTENDED,
     ATTENTION_NORM,
-    BAN_STARTS,
-    BANNED,
     BLOCK_BYTES,
     BROKEN_HIDDEN,
     BROKEN_LOGITS,
@@ -21,8 +20,11 @@ from .plan import (
     CACHE,
     CLOCKS,
     DIM,
+    DIVISORS,
     DOWN_BITS,
     DOWN_MATRIX,
+    EDIT_STARTS,
+    EDITS,
     EMBEDDING,
     EMBEDDING_BITS,
     FACTORS,
@@ -288,12 +290,12 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
     sample = take(board, phase)
     while sample < plan[SAMPLES]:
         row = peek_int(plan[SAMPLED] + 4 * sample)
-        first, end = peek_int(plan[BAN_STARTS] + 4 * sample), peek_int(plan[BAN_STARTS] + 4 * (sample + 1))
+        first, end = peek_int(plan[EDIT_STARTS] + 4 * sample), peek_int(plan[EDIT_STARTS] + 4 * (sample + 1))
         own = plan[SETTINGS] + 40 * sample
         id = sample_row(
-            plan[LOGITS] + sample * size, vocabulary, plan[BANNED] + 4 * first, end - first, peek_double(own),
-            int(peek_double(own + 8)), peek_double(own + 16), peek_double(own + 24), peek_double(own + 32), weights,
-            weights + size,
+            plan[LOGITS] + sample * size, vocabulary, plan[EDITS] + 4 * first, plan[DIVISORS] + 4 * first,
+            plan[ADDED] + 4 * first, end - first, peek_double(own), int(peek_double(own + 8)), peek_double(own + 16),
+            peek_double(own + 24), peek_double(own + 32), weights, weights + size,
         )
         poke_int(plan[RESULTS] + 4 * row, np.int32(BROKEN_LOGITS if id == BROKEN else id))
         sample = take(board, phase)

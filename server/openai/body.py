@@ -17,17 +17,13 @@ SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 ANYTHING = frozenset({"metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})  # notes and hints
 NEUTRAL: dict[str, tuple[object, ...]] = {  # the values that ask for nothing; null is one everywhere
     "audio": (),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
     "logprobs": (False,),
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "prediction": (),
-    "presence_penalty": (0,),
     "reasoning_effort": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),

@@ -310,16 +310,24 @@ WRONG: dict[str, list[Any]] = {
     "ignore_eos": [1, "true"],
     "stop": [[""], "", 5, [5], {"a": 1}, ["x"] * 17, "x" * 257],
     "stop_token_ids": [[-1], [1.5], ["7"], [True], [259], [1 << 40], 7],
+    "allowed_token_ids": [[], [-1], [1.5], [True], [259], 7],
+    "logit_bias": [{"259": 1}, {"-1": 1}, {"abc": 1}, {"1.5": 1}, {"7": 1000}, {"7": "1"}, [7], 7],
+    "presence_penalty": [-2.1, 2.1, "1", True],
+    "frequency_penalty": [-2.1, 2.1, "1", True],
+    "repetition_penalty": [0, -1, 11, "1"],
 }
 
 
+BEYOND: list[Any] = [[259], {"259": 1}]  # of the vocabulary
+
+
 @through_both_doors()
-async def test_c02_c07_a_value_out_of_range_is_refused_by_name_at_both_doors(world: World, doors: Doors) -> None:
+async def test_c02_c04_c07_a_value_out_of_range_is_refused_by_name_at_both_doors(world: World, doors: Doors) -> None:
     for name, values in WRONG.items():
         for value in values:
             assert await doors.refusals(name, value) == [name, f"sampling.{name}"], (name, value)
             with pytest.raises(InvalidField, match=name):
-                SamplingParams.from_dict({name: value}) if value != [259] else _refuse(name)
+                SamplingParams.from_dict({name: value}) if value not in BEYOND else _refuse(name)
     for value in (float("nan"), float("inf")):  # which JSON does not have, so nothing in it can be named
         refused = await doors.http.post(URL, content=json.dumps(body("x", temperature=value)))
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_json")

@@ -16,6 +16,7 @@ from whole_windows import WholeWindows
 from hamdam.engine.config import BLOCK_SIZE, EngineConfig
 from hamdam.engine.errors import ModelError
 from hamdam.engine.execution import native_runner
+from hamdam.engine.execution.edits import edits
 from hamdam.engine.execution.model_runner import load_runner
 from hamdam.engine.execution.native_runner import NativeRunner, describe
 from hamdam.engine.execution.sampler import sample
@@ -225,6 +226,33 @@ def test_an_id_is_drawn_as_pytorch_draws_it_from_the_same_logits(tmp_path: Path)
             held = one.held_back_ids if one.params.min_tokens else frozenset()
             assert set(np.flatnonzero(row == -np.inf)) == held
     assert len(set(first)) > 15
+
+
+def test_logits_are_edited_as_is_asked_and_only_by_whom(tmp_path: Path) -> None:
+    chosen = [
+        SamplingParams(temperature=0, repetition_penalty=1.7, logit_bias=((3, 2.5), (40, -100.0))),
+        SamplingParams(temperature=0, presence_penalty=1.5, frequency_penalty=0.5, allowed_token_ids=tuple(range(30))),
+        SamplingParams(temperature=0),
+    ]
+    with opened(tmp_path) as runner:
+        asking, plain = ([sequence(id, PROMPTS[0], params=params) for id, params in enumerate(chosen)] for _ in "ab")
+        for one in plain:
+            one.params = SamplingParams(temperature=0)
+        for one in (*asking, *plain):
+            one.ids += [5, 9, 5]
+        steps = []
+        for several in (asking, plain):
+            for block, one in enumerate(several):
+                one.block_table = list(range(4 * block, 4 * block + 4))
+            drawn = runner.run(Batch([Row(one, 0, len(one.ids), sample=True) for one in several]))
+            steps.append((drawn, runner.decoder.logits(3).copy()))
+        (drawn, found), (_, raw) = steps
+        for one, own, before, id in zip(asking, found, raw, drawn, strict=True):
+            asked = edits(one, runner.vocab_size)
+            right, at = before.copy(), before[asked.ids]
+            right[asked.ids] = np.where(at > 0, at / asked.divisors, at * asked.divisors) + asked.added
+            np.testing.assert_array_equal(own, right)
+            assert id == right.argmax()
 
 
 def test_a_seeded_answer_is_the_same_alone_and_in_company(tmp_path: Path) -> None:
