@@ -103,7 +103,9 @@ class Engine:
                 raise PromptTooLong(len(ids), self.max_prompt)
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id)
-            text = self.codec.text_stream(prompt_ids=ids if chat.continue_last else (), stops=params.stop)
+            text = self.codec.text_stream(
+                ids if chat.continue_last else (), params.stop, include_stop=params.include_stop_str
+            )
         except BaseException:
             self._give_back(owner)
             raise
@@ -170,13 +172,10 @@ class Engine:
         ):
             if ids and max(ids) >= size:
                 raise InvalidField(field, f"{max(ids)} is not below {size}, the size of the vocabulary")
-        if allowed is not None and not allowed - banned:
-            raise InvalidField("allowed_token_ids", "logit_bias bans them all")
-        if allowed is not None and params.min_tokens and not allowed - banned - self._ends(params):
+        if len(banned) >= size or (allowed is not None and allowed <= banned):
+            raise InvalidField("logit_bias", "every token is banned")
+        if allowed and params.min_tokens and allowed <= banned | self.runner.eos_ids | {*params.stop_token_ids}:
             raise InvalidField("allowed_token_ids", "only ends of an answer, which min_tokens holds back")
-
-    def _ends(self, params: SamplingParams) -> frozenset[int]:
-        return self.runner.eos_ids | frozenset(params.stop_token_ids)
 
     def _refuse_when_stopped(self) -> None:
         if self._steps.fault is not None:
@@ -214,6 +213,7 @@ class Engine:
             max_tokens=min(params.max_tokens or room, room),
             stop_ids=asked if params.ignore_eos else asked | eos,
             held_back_ids=asked | eos,
+            bad_ids=tuple(ids for word in params.bad_words for ids in sorted(self.codec.spellings(word)) if ids),
             session_id=session_id,
         )
 

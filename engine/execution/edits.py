@@ -1,7 +1,8 @@
 """Edits: which logits of a row are changed before its next id is drawn, and how, as plain numbers. Not the draw.
 
 A logit l becomes (l / divisor where it is above zero, else l * divisor) + added; added is -inf for what is never drawn.
-Penalties, logit_bias, allowed_token_ids and the ends that min_tokens holds back are all said so, in one list a row.
+Penalties, logit_bias, allowed_token_ids, bad_words and the ends that min_tokens holds back are all said so, in one list
+a row. A bad word's last id is banned where the ids before it were just generated.
 """
 from dataclasses import dataclass
 
@@ -44,6 +45,7 @@ class Appearances:
 
     def __init__(self, sequence: Sequence, vocabulary: int) -> None:
         params = sequence.params
+        self._vocabulary = vocabulary
         self._places: dict[int, int] = {}
         self._ids = np.zeros(16, np.int32)
         self._times = np.zeros(16, np.int32)  # generated
@@ -54,7 +56,7 @@ class Appearances:
         if params.allowed_token_ids is not None:
             biases |= dict.fromkeys({*range(vocabulary)} - {*params.allowed_token_ids}, -np.inf)
         held = [id for id in sequence.held_back_ids if id < vocabulary] if params.min_tokens else []
-        for id in (*prompt, *biases, *held):
+        for id in (*prompt, *biases, *held, *(ids[-1] for ids in sequence.bad_ids)):
             self._place(id)
         self._prompted[[self._places[id] for id in prompt]] = True
         self._bias[[self._places[id] for id in biases]] = list(biases.values())
@@ -76,6 +78,12 @@ class Appearances:
         added = self._bias[:count] - taken.astype(np.float32)
         if holds:
             added[self._held] = -np.inf
+        bad = added.copy()
+        for *before, last in sequence.bad_ids:
+            if before == sequence.ids[max(sequence.num_prompt, len(sequence.ids) - len(before)) : len(sequence.ids)]:
+                bad[self._places[last]] = -np.inf
+        if np.isneginf(bad).sum() < self._vocabulary:  # else nothing would be left: bad words then have to be
+            added = bad
         return Edits(self._ids[:count].copy(), divisors, added)
 
     def _place(self, id: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from ..errors import InvalidField
 
 MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
-MAX_BIASES, MAX_ALLOWED = 1024, 4096  # ids; each costs every step a little
+MAX_BIASES, MAX_ALLOWED, MAX_BAD_WORDS = 1024, 4096, 64  # each costs every step a little
 BANNED = -100.0  # a bias that says "never", as OpenAI's interface has it
 
 
@@ -46,7 +46,8 @@ class SamplingParams:
     `top_p` 0 is refused; 1 keeps all. `top_k` 0 and `min_p` 0 are off.
     `presence_penalty` and `frequency_penalty` count what was generated, `repetition_penalty` (1 is off) the prompt too.
     `logit_bias` is added to the logits of ids; -100 bans one. None but `allowed_token_ids` are drawn, ends among them
-    only where they are listed.
+    only where they are listed. `bad_words` are not generated in the tokenizer's own spelling. `include_stop_str` leaves
+    the stop string that ended an answer in its text.
     """
 
     temperature: float = 1.0
@@ -65,6 +66,8 @@ class SamplingParams:
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    include_stop_str: bool = False
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0, 2)
@@ -82,17 +85,19 @@ class SamplingParams:
             _integer("max_tokens", self.max_tokens, 1, 1 << 53)
             if self.min_tokens > self.max_tokens:
                 raise InvalidField("min_tokens", "must not be above max_tokens")
-        if not isinstance(self.ignore_eos, bool):
-            raise InvalidField("ignore_eos", "true or false is needed")
+        for name in ("ignore_eos", "include_stop_str"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidField(name, "true or false is needed")
         self._check_stops()
         self._check_ids()
 
     def _check_stops(self) -> None:
-        if not isinstance(self.stop, tuple) or len(self.stop) > MAX_STOP_STRINGS:
-            raise InvalidField("stop", f"at most {MAX_STOP_STRINGS} strings")
-        for text in self.stop:
-            if not isinstance(text, str) or not text or len(text) > MAX_STOP_LENGTH:
-                raise InvalidField("stop", f"each must be a text of 1 to {MAX_STOP_LENGTH} characters")
+        for name, texts, most in (("stop", self.stop, MAX_STOP_STRINGS), ("bad_words", self.bad_words, MAX_BAD_WORDS)):
+            if not isinstance(texts, tuple) or len(texts) > most:
+                raise InvalidField(name, f"at most {most} strings")
+            for text in texts:
+                if not isinstance(text, str) or not text or len(text) > MAX_STOP_LENGTH:
+                    raise InvalidField(name, f"each must be a text of 1 to {MAX_STOP_LENGTH} characters")
         if not isinstance(self.stop_token_ids, tuple) or len(self.stop_token_ids) > MAX_STOP_IDS:
             raise InvalidField("stop_token_ids", f"at most {MAX_STOP_IDS} ids")
         for token in self.stop_token_ids:
@@ -118,7 +123,7 @@ class SamplingParams:
     @property
     def leaves_logits_alone(self) -> bool:
         """But for the ends that min_tokens holds back."""
-        return not (self.penalises or self.logit_bias or self.allowed_token_ids is not None)
+        return not (self.penalises or self.logit_bias or self.bad_words or self.allowed_token_ids is not None)
 
     def choice(self, index: int) -> "SamplingParams":
         """The parameters of the `index`-th of `n` answers: one answer, whose seed follows from the given one."""
@@ -128,15 +133,16 @@ class SamplingParams:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> "SamplingParams":
-        """From a client's object: unknown names are refused; None means the default; `stop` may be one string."""
+        """From a client's object: unknown names are refused; None means the default; one text may stand for a list."""
         known = {f.name for f in fields(cls)}
         for name in given:
             if name not in known:
                 raise InvalidField(name, "not a sampling parameter that this server has")
         values = {k: v for k, v in given.items() if v is not None}
-        if isinstance(values.get("stop"), str):
-            values["stop"] = (values["stop"],)
-        for name in ("stop", "stop_token_ids", "allowed_token_ids"):
+        for name in ("stop", "bad_words"):
+            if isinstance(values.get(name), str):
+                values[name] = (values[name],)
+        for name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         if "logit_bias" in values:

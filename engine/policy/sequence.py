@@ -33,6 +33,7 @@ class Sequence:
     max_tokens: int  # clipped to the context already
     stop_ids: frozenset[int] = frozenset()  # EOS unless ignore_eos, and stop_token_ids
     held_back_ids: frozenset[int] = frozenset()  # not sampled before min_tokens
+    bad_ids: tuple[tuple[int, ...], ...] = ()  # what params.bad_words are in ids
     session_id: str | None = None
     status: Status = Status.WAITING
     num_computed: int = 0

@@ -12,7 +12,7 @@ from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
 from .stop_strings import StopStrings
 from .text_stream import TextStream
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, require_text
 
 
 class Codec:
@@ -58,6 +58,11 @@ class Codec:
         """The prompt of a raw completion: control tokens that stand in it are meant, and there is one BOS or none."""
         return self._tokenizer.encode_text(text)
 
+    def spellings(self, word: str) -> set[tuple[int, ...]]:
+        """The ids of a word at the beginning of a text and after a space: it is not one of control tokens."""
+        word = self._tokenizer.shield(require_text("bad_words", word))
+        return {tuple(self._tokenizer.encode(text)) for text in (word, f" {word.lstrip()}")}
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a whole answer, the same as streaming it."""
         return self._bytes.decode(ids)
@@ -66,5 +71,7 @@ class Codec:
         """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
         return Detokenizer(self._bytes, prompt_ids)
 
-    def text_stream(self, prompt_ids: Sequence[int] = (), stops: tuple[str, ...] = ()) -> TextStream:
-        return TextStream(self.detokenizer(prompt_ids), StopStrings(stops))
+    def text_stream(
+        self, prompt_ids: Sequence[int] = (), stops: tuple[str, ...] = (), *, include_stop: bool = False
+    ) -> TextStream:
+        return TextStream(self.detokenizer(prompt_ids), StopStrings(stops), include_stop=include_stop)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scripted import CHATML, byte_tokenizer, scripted_engine
 
-from hamdam.engine import Chat, ChatMessage, Engine, EngineConfig, Finished, Owner, SamplingParams, Text
+from hamdam.engine import Chat, ChatMessage, Engine, EngineConfig, Finished, InvalidField, Owner, SamplingParams, Text
 from hamdam.engine.execution.sampler import sample
 from hamdam.engine.policy.batch import Batch
 from hamdam.engine.text.codec import Codec
@@ -113,6 +113,32 @@ def test_f01_under_ignore_eos_no_end_id_ends_it_and_none_is_text() -> None:
         assert (text, stopped.reason, stopped.token_ids) == ("", "length", (end,) * 9)
     [(text, stopped)] = finished(likes(first=B), {"ignore_eos": True, "stop_token_ids": (B,)})
     assert (text, stopped.reason, stopped.stop) == ("", "stop", B), "what was asked for still ends it"
+
+
+def test_bad_words_are_not_said_and_an_included_stop_string_is() -> None:
+    likes_ab = likes(first=A, second=B, third=END)
+    asked: list[dict[str, Any]] = [
+        {}, {"bad_words": ("a",)}, {"bad_words": ("aa",)}, {"bad_words": ("aab", "a", "b")},
+        {"stop": ("aa",), "include_stop_str": True}, {"stop": ("aa",)},
+    ]  # fmt: skip
+    said = finished(likes_ab, *asked)
+    assert [text for text, _ in said] == ["a" * 9, "b" * 9, "ab" * 4 + "a", "", "aa", ""]
+    assert [(end.reason, end.stop) for _, end in said[3:]] == [("stop", END), ("stop", "aa"), ("stop", "aa")]
+
+
+@pytest.mark.parametrize(
+    ("field", "params"),
+    [
+        ("logit_bias", {"logit_bias": tuple((id, -100.0) for id in range(TOKENIZER.get_vocab_size()))}),
+        ("logit_bias", {"logit_bias": ((A, -100.0),), "allowed_token_ids": (A,)}),
+        ("allowed_token_ids", {"allowed_token_ids": (A, END), "logit_bias": ((A, -100.0),), "min_tokens": 1}),
+        ("allowed_token_ids", {"allowed_token_ids": (TOKENIZER.get_vocab_size(),)}),
+    ],
+)
+def test_what_leaves_nothing_to_draw_is_refused(field: str, params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        finished(likes(first=A), params)
+    assert refused.value.name == field
 
 
 def test_c08_one_answers_ends_are_not_anothers() -> None:

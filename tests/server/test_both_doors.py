@@ -312,6 +312,8 @@ WRONG: dict[str, list[Any]] = {
     "stop_token_ids": [[-1], [1.5], ["7"], [True], [259], [1 << 40], 7],
     "allowed_token_ids": [[], [-1], [1.5], [True], [259], 7],
     "logit_bias": [{"259": 1}, {"-1": 1}, {"abc": 1}, {"1.5": 1}, {"7": 1000}, {"7": "1"}, [7], 7],
+    "bad_words": [[""], [5], 5, ["x"] * 65],
+    "include_stop_str": [1, "true"],
     "presence_penalty": [-2.1, 2.1, "1", True],
     "frequency_penalty": [-2.1, 2.1, "1", True],
     "repetition_penalty": [0, -1, 11, "1"],

@@ -125,3 +125,21 @@ def test_c04_what_makes_no_sense_is_refused_by_name(field: str, value: object) -
     with pytest.raises(InvalidField) as refused:
         SamplingParams.from_dict({field: value})
     assert refused.value.name == field
+
+
+def test_a_bad_words_last_id_is_banned_where_the_others_were_just_generated() -> None:
+    own = asking([5, 6], bad_words=("x", "y"))
+    own.bad_ids = ((5, 6, 7), (9,))
+    logits = torch.zeros(1, VOCABULARY)
+    logits[0, 7], logits[0, 9], logits[0, 3] = 2, 3, 1
+    assert sample(OPS, logits.clone(), [own]) == [7]  # in the prompt they do not count
+    own.ids += [6, 5, 6]
+    assert sample(OPS, logits.clone(), [own]) == [3]
+    own.ids.append(6)
+    assert sample(OPS, logits.clone(), [own]) == [7]
+
+
+def test_where_only_a_bad_word_is_left_it_is_said() -> None:
+    own = asking([1], bad_words=("x",), allowed_token_ids=(4,))
+    own.bad_ids = ((4,),)
+    assert sample(OPS, torch.zeros(1, VOCABULARY), [own]) == [4]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def streamed(codec, ids, stops=()):
-    stream = codec.text_stream(stops=stops)
+def streamed(codec, ids, stops=(), **more):
+    stream = codec.text_stream(stops=stops, **more)
     out = []
     for token in ids:
         text, matched = stream.push(token)
@@ -26,6 +26,16 @@ def test_a03_the_stream_ends_where_the_whole_text_would_be_cut(chatml, chatml_to
     assert got == expected
     assert matched == (stop if stop in text else None)
     assert stop not in chatml.decode(ids[: counted - 1]), "the token that completes it is the last that counts"
+
+
+@given(
+    text=st.text(st.sampled_from("abسلام\u200c🦙\n "), max_size=20),
+    stops=st.sampled_from([("ab",), ("سلام", "🦙\n"), ("ab", "b\n"), ("bab", "abaa")]),
+)
+def test_an_included_stop_string_is_the_last_of_the_text(chatml, chatml_tokenizer, text, stops):
+    ids = chatml_tokenizer.encode(text).ids
+    without, matched, counted = streamed(chatml, ids, stops)
+    assert streamed(chatml, ids, stops, include_stop=True) == (without + (matched or ""), matched, counted)
 
 
 @pytest.mark.parametrize("count", range(6))
