@@ -14,3 +14,9 @@ else:
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every run tests the same numbers: bounds of rounding are either too tight or not."""
+    torch.manual_seed(0)
