@@ -19,20 +19,38 @@ _SPACE = "▁"  # stands for a space in SentencePiece's pieces
 # How text is cut before the merges, by the name the file gives; the patterns are those of the original tokenizers.
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _LINES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_CASED = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_PATTERNS = {
-    "llama-bpe": _CONTRACTIONS + r"\p{N}{1,3}" + _LINES,
-    "qwen2": _CONTRACTIONS + r"\p{N}" + _LINES,
-    "tekken": _CASED,
+_MARKED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _cased(ending: str, numbers: str) -> str:
+    """Words in the case they are written in: CamelCase is two."""
+    before = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{before}{_UPPER}*{_LOWER}+{ending}|{before}{_UPPER}+{_LOWER}*{ending}|"
+    return words + numbers + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
+
+
+_PATTERNS: dict[str, tuple[str, ...]] = {  # each cuts further what the one before it left
+    "llama-bpe": (_CONTRACTIONS + r"\p{N}{1,3}" + _LINES,),
+    "qwen2": (_CONTRACTIONS + r"\p{N}" + _LINES,),
+    "qwen35": (_MARKED + _SPACES,),
+    "tekken": (_cased("", r"\p{N}"),),
+    "gpt-4o": (_cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"),),
+    "dbrx": (_CONTRACTIONS + r"\p{N}{1,3}" + _LINES,),  # Phi 4's too
+    "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}"),
+    "deepseek-v3": (
+        r"\p{N}{1,3}",
+        "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*" + _SPACES,
+    ),
 }
-_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
+_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2", "smaug-bpe": "dbrx"}
 _GPT2 = ("gpt-2", "gpt2")
-_SINGLE_DIGITS = ("smollm", "starcoder")  # GPT-2's rule, after every digit is cut off
+_SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r")  # GPT-2's rule, after every digit is cut off
 _WHOLE_WORDS = ("llama-bpe", "tekken")  # a piece that is a token as it stands is not taken through the merges
+_COMPOSED = ("qwen2", "qwen35", "command-r")  # letter and accent become one character first
 
 
 def build_tokenizer(header: GGUFHeader) -> Tokenizer:
@@ -92,14 +110,14 @@ def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]
     name, source = _pre_tokenizer_name(header), header.source
     cut: list[pre_tokenizers.PreTokenizer] = []
     if name in _PATTERNS:
-        cut = [pre_tokenizers.Split(Regex(_PATTERNS[name]), "isolated")]
+        cut = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in _PATTERNS[name]]
     elif name in _SINGLE_DIGITS:
         cut = [pre_tokenizers.Digits(individual_digits=True)]
     elif name not in _GPT2:
         raise ModelError(f"{source}: the pre-tokenizer {name[:80]!r} is not supported")
     merges = _merges(source, header.need_list("tokenizer.ggml.merges", str), vocabulary, types)
     tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS))
-    if name == "qwen2":
+    if name in _COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [*cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name not in _PATTERNS)]

@@ -104,12 +104,44 @@ def test_f12_a_rebuilt_byte_level_tokenizer_gives_the_originals_ids_and_texts(na
         ("llama3", ["don", "'t", "Ġ", "123", "45", "Ġ", "Ġx"]),
         ("qwen2", ["don", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
         ("tekken", ["don", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
+        ("refact", ["don", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
+        ("command-r", ["don", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
+        ("gpt-4o", ["don't", "Ġ", "123", "45", "Ġ", "Ġx"]),
+        ("dbrx", ["don", "'t", "Ġ", "123", "45", "Ġ", "Ġx"]),
+        ("smaug-bpe", ["don", "'t", "Ġ", "123", "45", "Ġ", "Ġx"]),
+        ("qwen35", ["don", "'t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
+        ("deepseek-coder", ["don", "'", "t", "Ġ", "1", "2", "3", "4", "5", "Ġ", "Ġx"]),
+        ("deepseek-v3", ["don", "'t", "Ġ", "123", "45", "Ġ", "Ġx"]),
     ],
 )
 def test_f12_each_pre_tokenizer_cuts_as_its_name_says(name: str, pieces: list[str]) -> None:
     tokenizer = build_tokenizer(byte_level("gpt-2", pre=name))
     assert tokenizer.pre_tokenizer is not None
     assert [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str("don't 12345  x")] == pieces
+
+
+@pytest.mark.parametrize(
+    ("name", "composed"), [("command-r", True), ("qwen2", True), ("qwen35", True), ("dbrx", False)]
+)
+def test_f12_letter_and_accent_become_one_where_the_original_does_so(name: str, composed: bool) -> None:
+    tokenizer = build_tokenizer(byte_level("gpt-2", pre=name))
+    assert (tokenizer.encode("Cafe\u0301").ids == tokenizer.encode("Café").ids) == composed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pieces"),
+    [
+        ("gpt-4o", "CamelCase's a/\n", ["Camel", "Case's", "Ġa", "/Ċ"]),
+        ("tekken", "CamelCase's a/\n", ["Camel", "Case", "'s", "Ġa", "/Ċ"]),
+        ("dbrx", "CamelCase's", ["CamelCase", "'s"]),
+        ("deepseek-v3", ".com+1234 $x\n\n", [".com", "+", "123", "4", "Ġ$", "x", "ĊĊ"]),
+        ("deepseek-coder", "x, y = 12\n\n", ["x", ",", "Ġy", "Ġ=Ġ", "1", "2", "Ċ", "Ċ"]),
+    ],
+)
+def test_f12_pre_tokenizers_differ_where_the_originals_do(name: str, text: str, pieces: list[str]) -> None:
+    tokenizer = build_tokenizer(byte_level("gpt-2", pre=name))
+    assert tokenizer.pre_tokenizer is not None
+    assert [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)] == pieces
 
 
 @pytest.mark.parametrize("name", ["klingon", "", "default", "GPT-2"])
