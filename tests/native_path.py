@@ -25,12 +25,12 @@ TINY = CONFIG | {"head_dim": 16}  # native code takes multiples of 16
 
 @contextmanager
 def native(
-    checkpoint: Checkpoint, *, passes: int = 1, threads: int = 1, weights: Weights | None = None, **knobs: Any
+    checkpoint: Checkpoint, *, dtype: str = "int8", threads: int = 1, weights: Weights | None = None, **knobs: Any
 ) -> Iterator[NativeRunner]:
     """`weights` may be shared by several."""
     config = EngineConfig(model=Path(), **{"kv_memory": 1 << 20} | knobs)
     packed = open_packed(checkpoint, None) if weights is None else weights
-    runner = NativeRunner(checkpoint, config, packed, threads=threads, passes=passes)
+    runner = NativeRunner(checkpoint, config, packed, threads=threads, dtype=dtype)
     try:
         yield runner
     finally:

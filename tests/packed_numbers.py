@@ -1,12 +1,13 @@
 """Packed numbers: random matrices and rows as the CPU path has them, and what they stand for in float64. Not a test."""
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamdam.kernels.cpu import packing, rows
+from hamdam.kernels.cpu import packing
 from hamdam.kernels.cpu.packing import Blocks
-from hamdam.kernels.cpu.product import row_bytes
+from hamdam.kernels.cpu.rows import quantise, row_bytes
 from hamdam.kernels.cpu.tiles import GROUP
 
 Array = NDArray[Any]
@@ -49,32 +50,48 @@ def packed(blocks: Blocks, inputs: int) -> packing.Packed:
     return packing.pack(blocks, inputs)
 
 
-def quantised(x: Array, passes: int) -> NDArray[np.uint8]:
+def quantised(x: Array, exact_above: float) -> NDArray[np.uint8]:
     """float32 [rows, inputs] -> uint8 [rows, row_bytes], by rows.py, over poison."""
     inputs = x.shape[1]
-    groups = -(-inputs // GROUP)
-    made = np.full((len(x), row_bytes(inputs, passes)), 0xA5, np.uint8)
-    quantise = rows.quantise_one if passes == 1 else rows.quantise_two
+    made = np.full((len(x), row_bytes(inputs)), 0xA5, np.uint8)
     for source, target in zip(np.ascontiguousarray(x), made, strict=True):
-        quantise(address(source), inputs, address(target), address(target) + GROUP * groups * passes)
+        quantise(address(source), inputs, exact_above, address(target))
     return made
 
 
-def numbers_of(made: NDArray[np.uint8], inputs: int, passes: int) -> Array:
+@dataclass(frozen=True)
+class Parts:
+    """What rows of whole numbers are made of, [rows, groups] and then what the name says."""
+
+    highs: NDArray[np.int8]  # [.., GROUP]
+    biases: NDArray[np.int32]
+    scales: NDArray[np.float32]
+    sums: NDArray[np.float32]
+    exact: NDArray[np.bool_]
+    lows: NDArray[np.int8]  # [.., GROUP]
+    low_biases: NDArray[np.int32]
+
+
+def parts_of(made: NDArray[np.uint8], inputs: int) -> Parts:
+    groups = -(-inputs // GROUP)
+    words = -(-groups // 64)
+    sizes = (GROUP * groups, 4 * groups, 4 * groups, 4 * groups, 8 * words, GROUP * groups, 4 * groups)
+    *parts, _ = (np.ascontiguousarray(part) for part in np.split(made, np.cumsum(sizes), axis=1))
+    kinds = (np.int8, np.int32, np.float32, np.float32, np.uint8, np.int8, np.int32)
+    highs, biases, scales, sums, sets, lows, low_biases = (
+        part.view(kind) for part, kind in zip(parts, kinds, strict=True)
+    )
+    exact = np.unpackbits(sets, axis=1, bitorder="little").astype(bool)
+    assert not exact[:, groups:].any()
+    shape = (len(made), groups, GROUP)
+    return Parts(highs.reshape(shape), biases, scales, sums, exact[:, :groups], lows.reshape(shape), low_biases)
+
+
+def numbers_of(made: NDArray[np.uint8], inputs: int) -> Array:
     """What the rows stand for, float64 [rows, inputs up to whole groups]."""
-    groups = -(-inputs // GROUP)
-    bytes = made[:, : GROUP * groups * passes].view(np.int8)
-    numbers = bytes.reshape(len(made), groups, passes, GROUP).astype(np.float64)
-    scales = scales_of(made, inputs, passes).astype(np.float64)
-    whole = numbers[:, :, 0] if passes == 1 else 256 * numbers[:, :, 0] + numbers[:, :, 1]
-    return (whole * scales[..., None]).reshape(len(made), -1)
-
-
-def scales_of(made: NDArray[np.uint8], inputs: int, passes: int) -> NDArray[np.float32]:
-    """[rows, groups], or [rows, 1] with two passes."""
-    groups = -(-inputs // GROUP)
-    at = GROUP * groups * passes + 8 * groups
-    return np.ascontiguousarray(made[:, at : at + 4 * (groups if passes == 1 else 1)]).view(np.float32)
+    parts = parts_of(made, inputs)
+    whole = parts.highs + parts.lows.astype(np.float64) / 256
+    return (whole * parts.scales.astype(np.float64)[..., None]).reshape(len(made), -1)
 
 
 def bf16(x: Array) -> Array:

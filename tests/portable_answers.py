@@ -12,7 +12,7 @@ from packed_numbers import address, packed, quantised, random_blocks
 
 from hamdam.kernels.cpu import processor, sums
 from hamdam.kernels.cpu.lanes import exp, load, load_ints, store
-from hamdam.kernels.cpu.tiles import GROUP, PANEL, matrix_tile
+from hamdam.kernels.cpu.tiles import GROUP, PANEL, SETS, low_tile, matrix_tile
 
 INPUTS, TOKENS = 80, 3
 INSTRUCTIONS = ("HAS_INT8_DOT", "HAS_BF16_DOT", "HAS_SHORT_SUMS")
@@ -34,24 +34,30 @@ def answers() -> dict[str, NDArray[np.generic]]:
     known = np.array([getattr(processor, name) for name in INSTRUCTIONS])
     found: dict[str, NDArray[np.generic]] = {"instructions": known}
     groups = -(-INPUTS // GROUP)
-    for bits, passes in ((8, 2), (8, 1), (4, 1), (4, 2)):
-        tile = matrix_tile(TOKENS, bits, passes)
+    for bits in (8, 4):
+        tile, lows = matrix_tile(TOKENS, bits), low_tile(bits)
 
         @njit
-        def run(panel: int, x: int, facts: int, row: int, out: int, tile=tile) -> None:  # type: ignore[no-untyped-def]
-            tile(panel, groups, x, facts, row, row, out)
+        def run(  # type: ignore[no-untyped-def]
+            panel: int, x: int, row: int, out: int, more: int, tile=tile, lows=lows
+        ) -> None:
+            tile(panel, groups, x, row, 0, out)
+            for token in range(TOKENS):
+                store(more + 4 * PANEL * token, load(out + 4 * PANEL * token))
+                store(more + 4 * PANEL * token + 64, load(out + 4 * PANEL * token + 64))
+                lows(panel, groups, x + token * row, more + 4 * PANEL * token)
 
         blocks = random_blocks(random, PANEL, INPUTS, bits)
-        rows = quantised(random.standard_normal((TOKENS, INPUTS)).astype(np.float32), passes)
+        rows = quantised(random.standard_normal((TOKENS, INPUTS)).astype(np.float32), 0.0)
         for kind in ("random", "largest"):
             if kind == "largest":  # of what bytes hold: no sum on the way may be cut off
                 blocks.numbers[:] = 0xFF
-                rows[:, : GROUP * groups * passes] = np.array([[127], [-128], [-127]], np.int8).view(np.uint8)
+                for first in (0, SETS * groups + 8):  # high and low bytes
+                    rows[:, first : first + GROUP * groups] = np.array([[127], [-128], [-127]], np.int8).view(np.uint8)
             matrix = packed(blocks, INPUTS)
-            out = np.zeros((TOKENS, PANEL), np.float32)
-            facts = address(rows) + GROUP * groups * passes
-            run(address(matrix.data), address(rows), facts, rows.shape[1], address(out))
-            found[f"{kind} tile {bits} {passes}"] = out
+            high, both = np.zeros((2, TOKENS, PANEL), np.float32)
+            run(address(matrix.data), address(rows), rows.shape[1], address(high), address(both))
+            found |= {f"{kind} tile of {bits} bits, high bytes": high, f"{kind} tile of {bits} bits": both}
     x = np.linspace(-90, 90, 16).astype(np.float32)
     raised, dotted = np.zeros((2, 16), np.float32)
     exponential(address(x), address(raised))

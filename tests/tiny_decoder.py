@@ -121,9 +121,11 @@ def shuffled(seed: int, blocks: int) -> Table:
     return Table((1 + np.random.default_rng(seed).permutation(blocks - 1)).tolist())
 
 
-def opened(model: Model, *, blocks: int, threads: int = 1, passes: int = 2, max_tokens: int = 4) -> Decoder:
+def opened(model: Model, *, blocks: int, threads: int = 1, exact_above: float = 0.0, max_tokens: int = 4) -> Decoder:
     """A decoder whose cache is poisoned all over."""
-    decoder = Decoder(model.shape, model.weights, blocks=blocks, max_tokens=max_tokens, threads=threads, passes=passes)
+    decoder = Decoder(
+        model.shape, model.weights, blocks=blocks, max_tokens=max_tokens, threads=threads, exact_above=exact_above
+    )
     decoder.cache.view(np.uint16)[:] = POISON
     return decoder
 

@@ -6,10 +6,11 @@ from .driver import BenchError
 def has_native(config: EngineConfig) -> bool:
     """Whether native code computes this model here, now or once it is compiled. Raises ModelError."""
     # As in engine/opening.py: nothing heavy is imported before it is needed.
-    from ..execution.runners import PASSES, no_native
+    from ..execution.quality import EXACT_ABOVE
+    from ..execution.runners import no_native
     from ..loading.checkpoint import open_checkpoint
 
-    chosen = config.dtype in PASSES or (config.dtype == "auto" and config.cache is not None)
+    chosen = config.dtype in EXACT_ABOVE or (config.dtype == "auto" and config.cache is not None)
     return chosen and no_native(open_checkpoint(config.model).config, config) is None
 
 

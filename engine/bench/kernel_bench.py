@@ -28,7 +28,7 @@ def measure_kernels(
 def kernel_sources(config: EngineConfig) -> Iterator[Source]:
     """Made one after the other: each holds some hundred MB. Another implementation is one more `yield` here."""
     # As in engine/opening.py: torch and numba are imported only once something is about to be computed.
-    from ..execution.runners import PASSES
+    from ..execution.quality import EXACT_ABOVE
     from ..loading.checkpoint import open_checkpoint
     from .torch_operations import open_torch_operations
 
@@ -39,4 +39,4 @@ def kernel_sources(config: EngineConfig) -> Iterator[Source]:
         keep_compiled(config)
         from .native_operations import native_operations
 
-        yield from native_operations(shape, passes=PASSES.get(config.dtype, 1))
+        yield from native_operations(shape, dtype=config.dtype if config.dtype in EXACT_ABOVE else "int8")

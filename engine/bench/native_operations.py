@@ -14,12 +14,14 @@ from hamdam.kernels.cpu.attention import SPLIT
 from hamdam.kernels.cpu.decoder import Decoder, LayerWeights, Weights
 from hamdam.kernels.cpu.facts import Step
 from hamdam.kernels.cpu.packing import Blocks, Bytes, Packed, aligned
-from hamdam.kernels.cpu.product import ADD, GATE, SCRATCH, WRITE, row_bytes
+from hamdam.kernels.cpu.product import ADD, GATE, SCRATCH, WRITE
+from hamdam.kernels.cpu.rows import row_bytes
 from hamdam.kernels.cpu.step import padded
 from hamdam.kernels.cpu.tiles import GROUP
 
 from ..config import BLOCK_SIZE
 from ..execution.packed_weights import shape_of
+from ..execution.quality import EXACT_ABOVE
 from ..models.config import ModelConfig
 from .operation import Operation, Source
 from .sizes import (
@@ -43,10 +45,15 @@ AT_ONCE = 20_000_000  # products of a call: a few hundred microseconds
 MODES = {"qkv": WRITE, "output": ADD, "gate_up": GATE, "down": ADD, "head": WRITE}
 
 
-def native_operations(shape: ModelConfig, *, passes: int) -> Iterator[Source]:
+def native_operations(shape: ModelConfig, *, dtype: str) -> Iterator[Source]:
     """Made one after the other: each holds some hundred MB."""
-    yield Products(shape, passes)
-    yield Rows(shape, passes)
+    yield Products(shape, dtype)
+    yield Rows(shape, dtype)
+
+
+def passes_of(dtype: str) -> int:
+    """Times that a product goes over weights here: random numbers have no group that needs its low bytes in int8."""
+    return 2 if EXACT_ABOVE[dtype] == 0 else 1
 
 
 class OneThread:
@@ -66,9 +73,9 @@ class OneThread:
 class Products(OneThread):
     """Implements operation.Source: matrix products, of 4-bit and of 8-bit weights."""
 
-    def __init__(self, shape: ModelConfig, passes: int) -> None:
-        super().__init__(f"products with int{8 * passes}")
-        self._shape, self._passes = shape, passes
+    def __init__(self, shape: ModelConfig, dtype: str) -> None:
+        super().__init__(f"products with {dtype}")
+        self._shape, self._exact_above, self._passes = shape, EXACT_ABOVE[dtype], passes_of(dtype)
         self.product = Operation(
             name="int8 products in the first level of cache", bytes=0, flops=single.BYTE_OPS * TURNS,
             call=lambda: single.dot_bytes_of(TURNS, _at(self._small), _at(self._found)),
@@ -85,19 +92,19 @@ class Products(OneThread):
                     yield self._product(f"{name} in {bits} bits, {rows}", matrix, data, count, rows, MODES[name])
 
     def _product(self, name: str, matrix: Packed, data: Bytes, count: int, rows: int, mode: int) -> Operation:
-        width, passes, size = matrix.inputs, self._passes, matrix.data.nbytes
+        width, size = matrix.inputs, matrix.data.nbytes
         x = np.random.default_rng(0).standard_normal((rows, width), np.float32)
-        numbers = aligned(rows * row_bytes(width, passes))
+        numbers = aligned(rows * row_bytes(width))
         out, scratch = aligned(rows * padded(matrix.outputs)), aligned(SCRATCH)
-        single.quantise_rows(_at(x), rows, width, passes, _at(numbers))
+        single.quantise_rows(_at(x), rows, width, self._exact_above, _at(numbers))
         times = max(1, min(count, AT_ONCE // (rows * matrix.outputs * width)))
         firsts = cycle(range(0, count, times))
         return Operation(
             name=name, bytes=size + numbers.nbytes + 4 * rows * matrix.outputs, times=times,
-            flops=2 * passes * rows * matrix.outputs * width,
+            flops=2 * self._passes * rows * matrix.outputs * width,
             call=lambda: single.multiply(
-                _at(data), size, next(firsts), times, count, matrix.bits, passes, matrix.outputs, width, _at(numbers),
-                rows, mode, _at(out), padded(matrix.outputs), _at(scratch),
+                _at(data), size, next(firsts), times, count, matrix.bits, matrix.outputs, width, _at(numbers), rows,
+                mode, _at(out), padded(matrix.outputs), _at(scratch),
             ),
         )
 
@@ -105,9 +112,10 @@ class Products(OneThread):
 class Rows(OneThread):
     """Implements operation.Source: what lies between the products, as parts of a step that was taken once before."""
 
-    def __init__(self, shape: ModelConfig, passes: int) -> None:
+    def __init__(self, shape: ModelConfig, dtype: str) -> None:
         super().__init__("attention, rows, samples")
-        self._shape, self._passes, self._heads = shape, passes, shape.num_heads + 2 * shape.num_kv_heads
+        self._shape, self._exact_above = shape, EXACT_ABOVE[dtype]
+        self._heads = shape.num_heads + 2 * shape.num_kv_heads
         self._kv = 4 * shape.num_kv_heads * shape.head_dim  # bytes of one token's in one layer
         self.product = Operation(
             name="bfloat16 products in the first level of cache", bytes=0, flops=single.PAIR_OPS * TURNS,
@@ -120,7 +128,7 @@ class Rows(OneThread):
         for tokens in FEW_AND_MANY:
             step = self._step([1] * tokens, [BLOCK_SIZE] * tokens)
             yield Operation(
-                name=f"norm, quantise, {tokens}", bytes=tokens * (4 + self._passes) * hidden, flops=6 * tokens * hidden,
+                name=f"norm, quantise, {tokens}", bytes=tokens * 6 * hidden, flops=6 * tokens * hidden,
                 times=SEVERAL, call=step.again(single.NORM, SEVERAL),
             )
             yield Operation(
@@ -145,7 +153,7 @@ class Rows(OneThread):
         )
         splits = -(-max(contexts) // SPLIT)
         yield Operation(
-            name=f"merge, quantise, {name}", bytes=4 * splits * queries + self._passes * queries, times=layers,
+            name=f"merge, quantise, {name}", bytes=4 * splits * queries + 2 * queries, times=layers,
             flops=(2 * splits + 4) * queries, call=step.again(single.MERGE, layers),
         )
 
@@ -161,14 +169,14 @@ class Rows(OneThread):
             )
 
     def _step(self, counts: list[int], contexts: list[int], layers: int = 1) -> "TakenStep":
-        return TakenStep(self._shape, counts, contexts, layers=layers, passes=self._passes)
+        return TakenStep(self._shape, counts, contexts, layers=layers, exact_above=self._exact_above)
 
 
 class TakenStep:
     """A decoder of random weights and keys that has taken a step: each sequence's last tokens, all of which sample."""
 
     def __init__(
-        self, shape: ModelConfig, counts: list[int], contexts: list[int], *, layers: int, passes: int
+        self, shape: ModelConfig, counts: list[int], contexts: list[int], *, layers: int, exact_above: float
     ) -> None:
         random = np.random.default_rng(0)
         tables = [-(-context // BLOCK_SIZE) for context in contexts]
@@ -188,7 +196,7 @@ class TakenStep:
         )
         self.decoder = Decoder(
             replace(shape_of(shape), layers=layers), _weights(random, shape, layers), blocks=sum(tables),
-            max_tokens=tokens, threads=1, passes=passes,
+            max_tokens=tokens, threads=1, exact_above=exact_above,
         )
         keys = random.standard_normal(1 << 16, np.float32).view(np.uint16)[1::2]  # as bfloat16
         self.decoder.cache.reshape(-1)[:] = np.resize(keys.copy().view(np.uint8), self.decoder.cache.size)

@@ -19,7 +19,7 @@ POLL_S = 0.1
 
 
 def open_native(
-    checkpoint: Checkpoint, config: EngineConfig, meanwhile: Callable[[], First], *, threads: int, passes: int
+    checkpoint: Checkpoint, config: EngineConfig, meanwhile: Callable[[], First], *, threads: int, dtype: str
 ) -> Runner:
     """Native code right away where it was compiled before, or where nothing may be kept and it has to be compiled now;
     else what `meanwhile` opens, until a process of its own has compiled it. `invariant` waits for that instead: PyTorch
@@ -27,7 +27,7 @@ def open_native(
 
     def native() -> NativeRunner:
         weights = open_packed(checkpoint, config.cache)
-        return NativeRunner(checkpoint, config, weights, threads=threads, passes=passes)
+        return NativeRunner(checkpoint, config, weights, threads=threads, dtype=dtype)
 
     if config.cache is None:
         return native()
@@ -38,7 +38,7 @@ def open_native(
     def prepare(stop: threading.Event) -> NativeRunner | None:
         return native() if _compiled(folder, stop) else None
 
-    return ChangingRunner(meanwhile(), prepare, fingerprint=fingerprint(checkpoint, passes))
+    return ChangingRunner(meanwhile(), prepare, fingerprint=fingerprint(checkpoint, dtype))
 
 
 def _compiled(folder: Path, stop: threading.Event) -> bool:

@@ -22,6 +22,7 @@ from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
 from .edits import NONE, edits
 from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .packed_weights import shape_of
+from .quality import EXACT_ABOVE
 
 APART = 16  # blocks: enough to tell conversations apart that share less than a split of their keys
 KV_BYTES = 2  # of one number of a key or a value: bfloat16
@@ -31,20 +32,20 @@ class NativeRunner:
     """Implements policy.batch.Runner."""
 
     def __init__(
-        self, checkpoint: Checkpoint, config: EngineConfig, weights: Weights, *, threads: int, passes: int
+        self, checkpoint: Checkpoint, config: EngineConfig, weights: Weights, *, threads: int, dtype: str
     ) -> None:
-        """passes: bytes an activation is rounded to, 1 or 2."""
+        """dtype: one of EXACT_ABOVE."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
         self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, KV_BYTES)
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
-        self.description = describe(passes, threads)
-        self.kv_fingerprint = fingerprint(checkpoint, passes)
+        self.description = describe(dtype, threads)
+        self.kv_fingerprint = fingerprint(checkpoint, dtype)
         self._frequencies = inverse_frequencies(model)
         self.decoder = Decoder(
             shape_of(model), weights, blocks=self.num_blocks, max_tokens=config.max_batch_tokens, threads=threads,
-            passes=passes,
+            exact_above=EXACT_ABOVE[dtype],
         )
 
     def run(self, batch: Batch) -> list[int | Broken | None]:
@@ -102,13 +103,13 @@ def ints(numbers: Iterable[int]) -> Ints:
     return np.array(list(numbers), np.int32)
 
 
-def describe(passes: int, threads: int) -> str:
+def describe(dtype: str, threads: int) -> str:
     slower = f" ({KIND})" if KIND else ""
-    return f"int{8 * passes} on cpu{slower}, {threads} thread{'s' * (threads > 1)}"
+    return f"{dtype} on cpu{slower}, {threads} thread{'s' * (threads > 1)}"
 
 
-def fingerprint(checkpoint: Checkpoint, passes: int) -> str:
-    return f"{checkpoint.fingerprint} int{8 * passes} {KV_LAYOUT}"
+def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
+    return f"{checkpoint.fingerprint} {dtype} {KV_LAYOUT}"
 
 
 def _neighbours(row: Row) -> tuple[bool, list[int]]:

@@ -1,7 +1,8 @@
 """open_runner: which runner computes a model here, by its dtype and by what this machine has. It computes nothing.
 
-  int8      on the CPU: native code, weights as 4 or 8 bits, activations as 8 bits in groups of 32
-  int16     on the CPU: the same with activations of 16 bits: down to half as fast, and float32's own answer
+  int8      on the CPU: native code, weights as 4 or 8 bits, activations as 8 bits in groups of 32, or as 16
+            in the few groups that hold what is far larger than the rest
+  int16     on the CPU: the same with all activations as 16 bits: down to half as fast, and float32's own answer
   float32, bfloat16    PyTorch, on either device
   auto      on the CPU int8 where it can be had, else float32; on a GPU bfloat16
 """
@@ -18,9 +19,9 @@ from ..loading.checkpoint import Checkpoint
 from ..models.config import ModelConfig
 from ..policy.batch import Runner
 from .changing_runner import First
+from .quality import EXACT_ABOVE
 
 log = logging.getLogger("hamdam.engine")
-PASSES = {"int8": 1, "int16": 2}
 GPU_NODES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of them is there where Linux sees a GPU that computes
 
 OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -32,11 +33,11 @@ def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
 
     `auto` without a cache folder is PyTorch's, since native code would have to be compiled at every start.
     """
-    if config.dtype in PASSES or (config.dtype == "auto" and config.cache is not None):
+    if config.dtype in EXACT_ABOVE or (config.dtype == "auto" and config.cache is not None):
         why = no_native(checkpoint.config, config)
         if why is None:
-            return _native(checkpoint, config, PASSES.get(config.dtype, 1))
-        if config.dtype in PASSES:
+            return _native(checkpoint, config, "int8" if config.dtype == "auto" else config.dtype)
+        if config.dtype in EXACT_ABOVE:
             raise ModelError(f"dtype {config.dtype} cannot be had: {why}")
         if not _on_gpu(config):
             log.warning("computing with PyTorch, several times slower than native code: %s", why)
@@ -45,7 +46,7 @@ def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
     return load_runner(checkpoint, config)
 
 
-def _native(checkpoint: Checkpoint, config: EngineConfig, passes: int) -> Runner:
+def _native(checkpoint: Checkpoint, config: EngineConfig, dtype: str) -> Runner:
     from hamdam.kernels.cpu import warm
 
     if config.cache is not None:  # before anything that is to be compiled is imported
@@ -59,7 +60,7 @@ def _native(checkpoint: Checkpoint, config: EngineConfig, passes: int) -> Runner
 
         return load_runner(checkpoint, replace(config, dtype="bfloat16", device="cpu"))  # KV of the same size
 
-    return open_native(checkpoint, config, with_pytorch, threads=threads_of(config), passes=passes)
+    return open_native(checkpoint, config, with_pytorch, threads=threads_of(config), dtype=dtype)
 
 
 def threads_of(config: EngineConfig) -> int:

@@ -15,7 +15,7 @@ from .attention import SPLIT
 from .facts import Floats, Ints, Shape, Step
 from .packing import Packed, aligned
 from .product import SCRATCH as PRODUCT_SCRATCH
-from .product import row_bytes
+from .rows import row_bytes
 from .step import PHASES, padded, run_step
 from .team import Team
 from .units import UNIT_BYTES
@@ -55,9 +55,10 @@ class Decoder:
     """Belongs to one thread, which takes part in the steps; `threads` - 1 more are its own."""
 
     def __init__(
-        self, shape: Shape, weights: Weights, *, blocks: int, max_tokens: int, threads: int, passes: int = 1
+        self, shape: Shape, weights: Weights, *, blocks: int, max_tokens: int, threads: int, exact_above: float
     ) -> None:
-        self.shape, self._weights, self._passes, self._threads = shape, weights, passes, threads
+        """exact_above: which activations are rounded to 16 bits and not to 8 (rows.quantise)."""
+        self.shape, self._weights, self._exact_above, self._threads = shape, weights, exact_above, threads
         block_bytes = 4 * BLOCK * shape.dim
         size = shape.layers * shape.kv_heads * blocks * block_bytes
         self.cache = _untouched(size).reshape(shape.layers, shape.kv_heads, blocks, block_bytes)
@@ -129,13 +130,13 @@ class Decoder:
     def _describe(self) -> None:
         shape, plan = self.shape, self._plan
         weights = self._weights
-        plan[[p.LAYERS, p.HIDDEN, p.HEADS, p.KV_HEADS, p.DIM, p.WIDE, p.VOCABULARY, p.WINDOW, p.PASSES]] = (
+        plan[[p.LAYERS, p.HIDDEN, p.HEADS, p.KV_HEADS, p.DIM, p.WIDE, p.VOCABULARY, p.WINDOW]] = (
             shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.dim, shape.wide, shape.vocabulary,
-            shape.window, self._passes,
+            shape.window,
         )
         plan[[p.LAYER_BYTES, p.HEAD_BYTES, p.BLOCK_BYTES]] = self.cache.strides[:3]
         plan[p.CACHE] = self.cache.ctypes.data
-        self._point(p.FACTORS, np.array([shape.epsilon, shape.dim**-0.5]))
+        self._point(p.FACTORS, np.array([shape.epsilon, shape.dim**-0.5, self._exact_above]))
         for place, matrix in ((p.EMBEDDING, weights.embedding), (p.HEAD, weights.head)):
             plan[place], plan[place + 1] = matrix.data.ctypes.data, matrix.bits
         plan[p.NORM] = weights.norm.ctypes.data
@@ -166,8 +167,8 @@ class Decoder:
         own = -(-own // 64) * 64
         for place, size in (
             (p.STREAM, tokens * padded(shape.hidden)),
-            (p.BYTES, max(tokens, samples) * row_bytes(widest, self._passes)),
-            (p.WIDE_BYTES, tokens * row_bytes(shape.wide, self._passes)),
+            (p.BYTES, max(tokens, samples) * row_bytes(widest)),
+            (p.WIDE_BYTES, tokens * row_bytes(shape.wide)),
             (p.QKV, tokens * padded((heads + 2 * shape.kv_heads) * shape.dim)),
             (p.QUERY, tokens * 2 * query),
             (p.ATTENDED, splits * tokens * 4 * query),

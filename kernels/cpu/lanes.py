@@ -97,6 +97,7 @@ def outlined(name: str, count: int, emit: Emit) -> Any:
 
     signature = types.none(*(ADDRESS,) * count)
     takes = {
+        4: lambda typing, a, b, c, d: (signature, build),
         5: lambda typing, a, b, c, d, e: (signature, build),
         6: lambda typing, a, b, c, d, e, f: (signature, build),
         7: lambda typing, a, b, c, d, e, f, g: (signature, build),

@@ -8,8 +8,7 @@ A place holds a count, or an address, or 0 for what a model does not have.
 (
     LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, WIDE, VOCABULARY,
     WINDOW,  # tokens a query sees, itself included; 0: all
-    PASSES,  # bytes an activation is made of: 1 or 2
-    FACTORS,  # float64: epsilon of the norms, scale of the scores
+    FACTORS,  # float64: epsilon of the norms, scale of the scores, and `exact_above` of rows.quantise
     BLOCK_BYTES,  # of one KV block in one head of one layer
     HEAD_BYTES,  # of all blocks of a KV head in one layer
     LAYER_BYTES,  # of all KV heads of a layer
@@ -42,8 +41,8 @@ A place holds a count, or an address, or 0 for what a model does not have.
     EDIT_STARTS,  # int32 [samples + 1]: where each sample's begin
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(51)
-PLACES = 51
+) = range(50)
+PLACES = 50
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",

@@ -7,33 +7,39 @@ from typing import Any
 
 import numpy as np
 
-from .lanes import WIDTH, add, load, mul, peek_byte, peek_float, peek_half, poke_float, splat, store
+from .lanes import WIDTH, add, load, peek_byte, peek_half, peek_long, poke_float, store
 from .native import native
-from .rows import gate
-from .tiles import GROUP, PANEL, matrix_tile
+from .rows import gate, row_bytes
+from .tiles import GROUP, PANEL, SETS, low_tile, matrix_tile
 
 WRITE, ADD, GATE = 0, 1, 2  # what becomes of a result
-TILE = 3  # tokens at most; larger ones, which read weights less often, were slower in whole steps
+TILE = 4  # tokens at most: their sums and what they are made of fill the registers
+AHEAD = 8  # groups of weights that are asked for before they are needed
 SCRATCH = TILE * PANEL * 4
 
 
-
-def _tile_of(bits: int, passes: int) -> Any:
-    one, two, three = (matrix_tile(tokens, bits, passes) for tokens in range(1, TILE + 1))
+def _tile_of(bits: int) -> Any:
+    one, two, three, four = (matrix_tile(tokens, bits) for tokens in range(1, TILE + 1))
+    lows = low_tile(bits)
 
     @native
-    def tile(tokens: int, panel: int, groups: int, x: int, facts: int, row: int, out: int) -> None:
+    def tile(tokens: int, panel: int, groups: int, x: int, row: int, ahead: int, out: int) -> None:
         if tokens == 1:
-            one(panel, groups, x, facts, row, row, out)
+            one(panel, groups, x, row, ahead, out)
         elif tokens == 2:
-            two(panel, groups, x, facts, row, row, out)
+            two(panel, groups, x, row, ahead, out)
+        elif tokens == 3:
+            three(panel, groups, x, row, ahead, out)
         else:
-            three(panel, groups, x, facts, row, row, out)
+            four(panel, groups, x, row, ahead, out)
+        for token in range(tokens):
+            if groups > 64 or peek_long(x + token * row + SETS * groups) != 0:
+                lows(panel, groups, x + token * row, out + token * 4 * PANEL)
 
     return tile
 
 
-_tile_4_1, _tile_8_1, _tile_4_2, _tile_8_2 = _tile_of(4, 1), _tile_of(8, 1), _tile_of(4, 2), _tile_of(8, 2)
+_tile_4, _tile_8 = _tile_of(4), _tile_of(8)
 
 
 @native
@@ -45,52 +51,33 @@ def tokens_of_tile(left: int) -> int:
 
 @native
 def product(
-    panels: int, bits: int, passes: int, first: int, end: int, width: int, x: int, tokens: int, bias: int, mode: int,
-    out: int, out_bytes: int, scratch: int,
+    panels: int, bits: int, first: int, end: int, width: int, x: int, tokens: int, bias: int, mode: int, out: int,
+    out_bytes: int, scratch: int,
 ) -> None:
     """Panels `first` up to `end` of a matrix with `width` inputs, for all tokens.
 
-    x: the tokens' bytes, each token's facts behind its bytes (row_bytes of rows that quantise made). bias: float32 an
-    output, or 0. out: float32, `out_bytes` from one token to the next.
+    x: the tokens' rows, as rows.quantise makes them. bias: float32 an output, or 0. out: float32, `out_bytes` from one
+    token to the next.
     """
-    groups = (width + GROUP - 1) // GROUP
-    facts, row = GROUP * groups * passes, row_bytes(width, passes)
+    groups, row = (width + GROUP - 1) // GROUP, row_bytes(width)
     panel_bytes = groups * (640 if bits == 4 else 1088)
     for panel in range(first, end):
         weights = panels + panel * panel_bytes
-        token = 0
+        token, ahead = 0, AHEAD * (panel_bytes // groups)
         while token < tokens:
             count = tokens_of_tile(tokens - token)
-            here = x + token * row
-            if passes == 1:
-                if bits == 4:
-                    _tile_4_1(count, weights, groups, here, here + facts, row, scratch)
-                else:
-                    _tile_8_1(count, weights, groups, here, here + facts, row, scratch)
-            elif bits == 4:
-                _tile_4_2(count, weights, groups, here, here + facts, row, scratch)
+            if bits == 4:
+                _tile_4(count, weights, groups, x + token * row, row, ahead, scratch)
             else:
-                _tile_8_2(count, weights, groups, here, here + facts, row, scratch)
+                _tile_8(count, weights, groups, x + token * row, row, ahead, scratch)
             for one in range(count):
-                scale = np.float32(1.0)
-                if passes == 2:
-                    scale = peek_float(here + one * row + facts + 8 * groups)
-                to = out + (token + one) * out_bytes
-                _finish(scratch + one * 4 * PANEL, scale, panel, bias, mode, to)
-            token += count
+                _finish(scratch + one * 4 * PANEL, panel, bias, mode, out + (token + one) * out_bytes)
+            token, ahead = token + count, 0
 
 
 @native
-def row_bytes(width: int, passes: int) -> int:
-    """Of one token's bytes and facts, a multiple of 64."""
-    groups = (width + GROUP - 1) // GROUP
-    return (GROUP * groups * passes + 12 * groups + 63) // 64 * 64
-
-
-@native
-def _finish(found: int, scale: float, panel: int, bias: int, mode: int, out: int) -> None:
-    factor = splat(np.float32(scale))
-    left, right = mul(load(found), factor), mul(load(found + 4 * WIDTH), factor)
+def _finish(found: int, panel: int, bias: int, mode: int, out: int) -> None:
+    left, right = load(found), load(found + 4 * WIDTH)
     if bias != 0:
         left = add(left, load(bias + panel * 4 * PANEL))
         right = add(right, load(bias + panel * 4 * PANEL + 4 * WIDTH))

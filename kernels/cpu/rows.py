@@ -3,6 +3,8 @@
 Sums run in one fixed order over the row alone. A number that is no number, or infinite, makes the row's scale
 not-a-number, and with it all that is computed from the row: it cannot get lost on the way through whole numbers.
 """
+from typing import Any
+
 import numpy as np
 
 from .lanes import (
@@ -21,6 +23,7 @@ from .lanes import (
     peek_short,
     poke_float,
     poke_int,
+    poke_long,
     poke_short,
     rounded,
     shift_left,
@@ -36,9 +39,9 @@ from .lanes import (
 )  # fmt: skip
 from .native import native
 from .sums import bf16_bits, largest, total, total_ints
-from .tiles import GROUP
+from .tiles import BIAS, GROUP, SCALE, SETS, SUM
 
-HIGHEST = 32512.0  # of two passes: 127 * 256, so that the high byte never overflows
+HIGHEST = np.float32(127.0)  # of a byte
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 
@@ -56,59 +59,76 @@ def norm(x: int, weight: int, out: int, n: int, eps: float) -> None:
 
 
 @native
-def quantise_two(x: int, n: int, out: int, facts: int) -> None:
-    """n float32 as 16-bit numbers in two bytes, with one scale.
-
-    out: of each group of 32 the high bytes, then the low ones. facts: of each group the sum as float32, of each group
-    the sum times -128 as int32, and then the scale, float32.
-    """
-    groups = (n + GROUP - 1) // GROUP
-    scale = facts + 8 * groups
-    most, check = splat(_ZERO), splat(_ZERO)
-    for i in range(0, 4 * n, 4 * WIDTH):
-        one = load(x + i)
-        most = larger(absolute(one), most)
-        check = fma(one, splat(_ZERO), check)
-    top = largest(most)
-    unit = top / np.float32(HIGHEST)
-    inverse = splat(np.float32(HIGHEST) / top if top > np.float32(1e-30) else _ZERO)
-    poke_float(scale, unit + total(check))
-    half = splat_ints(np.int32(128))
-    eight = splat_ints(np.int32(8))
-    for group in range(groups):
-        whole = splat_ints(np.int32(0))
-        for part in range(2):
-            i = group * GROUP + part * WIDTH
-            to = out + group * 2 * GROUP + part * WIDTH
-            number = to_ints(rounded(mul(load(x + 4 * i), inverse))) if i < n else splat_ints(np.int32(0))
-            high = shift_right(add_ints(number, half), eight)
-            store_bytes(to, high)
-            store_bytes(to + GROUP, sub_ints(number, shift_left(high, eight)))
-            whole = add_ints(whole, number)
-        count = total_ints(whole)
-        poke_float(facts + 4 * group, np.float32(count))
-        poke_int(facts + 4 * (groups + group), np.int32(-128) * count)
+def row_bytes(width: int) -> int:
+    """Of one token's bytes and facts, a multiple of 64."""
+    groups = (width + GROUP - 1) // GROUP
+    return ((SETS + GROUP + 4) * groups + 8 * ((groups + 63) // 64) + 63) // 64 * 64
 
 
 @native
-def quantise_one(x: int, n: int, out: int, facts: int) -> None:
-    """n float32 as bytes. facts: of each group of 32 the scaled sum, the sum times -128 as int32, and the scale."""
+def quantise(x: int, n: int, exact_above: float, out: int) -> None:
+    """n float32 as whole numbers with a scale for each group of 32: of 8 bits; of 16 where a group's largest one is
+    more than `exact_above` times as large as the row's are on average.
+
+    out [row_bytes(n)], in the order that tiles.py says: the high bytes; the sum of a group's high bytes times -128
+    (int32), the scale (float32), and the scaled sum of the numbers themselves; the set; the low bytes, else 0, of which
+    256 make a high one; and the sum of these times -128.
+    """
     groups = (n + GROUP - 1) // GROUP
-    for group in range(groups):
-        i = group * GROUP
-        first = load(x + 4 * i)
-        second = load(x + 4 * (i + WIDTH)) if i + WIDTH < n else splat(_ZERO)
-        top = largest(larger(absolute(first), absolute(second)))
-        check = total(add(mul(first, splat(_ZERO)), mul(second, splat(_ZERO))))
-        inverse = splat(np.float32(127.0) / top if top > np.float32(1e-30) else _ZERO)
-        left, right = to_ints(rounded(mul(first, inverse))), to_ints(rounded(mul(second, inverse)))
-        store_bytes(out + i, left)
-        store_bytes(out + i + WIDTH, right)
-        count = total_ints(add_ints(left, right))
-        unit = top / np.float32(127.0) + check
-        poke_float(facts + 4 * (2 * groups + group), unit)
-        poke_float(facts + 4 * group, unit * np.float32(count))
-        poke_int(facts + 4 * (groups + group), np.int32(-128) * count)
+    words = (groups + 63) // 64
+    sets = out + SETS * groups
+    lows = sets + 8 * words
+    sizes, zeros = splat(_ZERO), splat(_ZERO)
+    for i in range(0, 4 * n, 4 * WIDTH):
+        one = load(x + i)
+        sizes, zeros = add(sizes, absolute(one)), fma(one, splat(_ZERO), zeros)
+    bound, check = total(sizes) / np.float32(n) * np.float32(exact_above), total(zeros)
+    for word in range(words):
+        exact = 0
+        for group in range(64 * word, min(64 * word + 64, groups)):
+            i = GROUP * group
+            first = load(x + 4 * i)
+            second = load(x + 4 * (i + WIDTH)) if i + WIDTH < n else splat(_ZERO)
+            top = largest(larger(absolute(first), absolute(second)))
+            unit = top / HIGHEST + check
+            inverse = HIGHEST / top if top > np.float32(1e-30) else _ZERO
+            if top > bound:
+                high_sum, low_sum = _two_bytes(first, second, np.float32(256.0) * inverse, out + i, lows + i)
+                poke_int(lows + GROUP * groups + 4 * group, np.int32(-128) * low_sum)
+                count = np.float32(high_sum) + np.float32(low_sum) / np.float32(256.0)
+                exact |= 1 << (group - 64 * word)
+            else:
+                high_sum = _one_byte(first, second, inverse, out + i)
+                store_shorts(lows + i, splat_ints(np.int32(0)))
+                poke_int(lows + GROUP * groups + 4 * group, np.int32(0))
+                count = np.float32(high_sum)
+            poke_int(out + BIAS * groups + 4 * group, np.int32(-128) * high_sum)
+            poke_float(out + SCALE * groups + 4 * group, unit)
+            poke_float(out + SUM * groups + 4 * group, unit * count)
+        poke_long(sets + 8 * word, exact)
+
+
+@native
+def _one_byte(first: Any, second: Any, inverse: float, highs: int) -> Any:
+    """Writes a group; the sum of its bytes."""
+    left, right = to_ints(rounded(mul(first, splat(inverse)))), to_ints(rounded(mul(second, splat(inverse))))
+    store_bytes(highs, left)
+    store_bytes(highs + WIDTH, right)
+    return total_ints(add_ints(left, right))
+
+
+@native
+def _two_bytes(first: Any, second: Any, inverse: float, highs: int, lows: int) -> Any:
+    """Writes a group; the sums of its high and of its low bytes."""
+    left, right = to_ints(rounded(mul(first, splat(inverse)))), to_ints(rounded(mul(second, splat(inverse))))
+    eight, half = splat_ints(np.int32(8)), splat_ints(np.int32(128))
+    left_high, right_high = shift_right(add_ints(left, half), eight), shift_right(add_ints(right, half), eight)
+    left_low, right_low = sub_ints(left, shift_left(left_high, eight)), sub_ints(right, shift_left(right_high, eight))
+    store_bytes(highs, left_high)
+    store_bytes(highs + WIDTH, right_high)
+    store_bytes(lows, left_low)
+    store_bytes(lows + WIDTH, right_low)
+    return total_ints(add_ints(left_high, right_high)), total_ints(add_ints(left_low, right_low))
 
 
 @native

@@ -15,8 +15,9 @@ from .plan import (
     PHASES,
     SCRATCH,
 )
-from .product import product, row_bytes
-from .step import attend_rows, merge_rows, norm_rows, quantise, sample_rows, turn_rows
+from .product import product
+from .rows import quantise, row_bytes
+from .step import attend_rows, merge_rows, norm_rows, sample_rows, turn_rows
 from .sums import dot_bf16, dot_group, total_ints
 from .team import TICKETS, write_atomic
 from .tiles import PANEL, STEPS
@@ -53,7 +54,7 @@ def _bytes_loop() -> Any:
             def four(token: int, step: int) -> Any:
                 return repeat_ints.emit(b, b.add(at, const(I64, 4 * (STEPS * token + step))))
 
-            dotted = dot_group(b, [b.load(cell) for cell in totals], weights, 4, four)
+            [dotted] = dot_group(b, [[b.load(cell) for cell in totals]], 4, lambda _, step: weights[step], four)
             for cell, total in zip(totals, dotted, strict=True):
                 b.store(total, cell)
         for number, cell in enumerate(totals):
@@ -99,21 +100,21 @@ def dot_pairs_of(times: int, data: int, out: int) -> None:
 
 
 @entry
-def quantise_rows(x: int, tokens: int, width: int, passes: int, out: int) -> None:
+def quantise_rows(x: int, tokens: int, width: int, exact_above: float, out: int) -> None:
     """float32 [tokens, width] as `multiply` takes them."""
     for token in range(tokens):
-        quantise(x + 4 * width * token, width, passes, out + token * row_bytes(width, passes))
+        quantise(x + 4 * width * token, width, exact_above, out + token * row_bytes(width))
 
 
 @entry
 def multiply(
-    matrices: int, matrix_bytes: int, first: int, times: int, of: int, bits: int, passes: int, outputs: int, width: int,
+    matrices: int, matrix_bytes: int, first: int, times: int, of: int, bits: int, outputs: int, width: int,
     x: int, tokens: int, mode: int, out: int, out_bytes: int, scratch: int,
 ) -> None:
     """Tokens times `times` matrices, one after the other from number `first` of `of` on; all are written to `out`."""
     panels = (outputs + PANEL - 1) // PANEL
     for one in range(first, first + times):
-        product(matrices + one % of * matrix_bytes, bits, passes, 0, panels, width, x, tokens, 0, mode, out, out_bytes,
+        product(matrices + one % of * matrix_bytes, bits, 0, panels, width, x, tokens, 0, mode, out, out_bytes,
                 scratch)
 
 

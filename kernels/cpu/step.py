@@ -49,7 +49,6 @@ from .plan import (
     OUTPUT_BITS,
     OUTPUT_MATRIX,
     OWNERS,
-    PASSES,
     PICKING,
     POSITIONS,
     QKV,
@@ -79,8 +78,8 @@ from .plan import (
     WIDE_BYTES,
     WINDOW,
 )  # fmt: skip
-from .product import ADD, GATE, WRITE, product, read_row, row_bytes
-from .rows import narrow, norm, quantise_one, quantise_two, rotate, store_key, store_value
+from .product import ADD, GATE, WRITE, product, read_row
+from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
 from .sums import total
 from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, dismiss, meet, write_atomic
@@ -100,26 +99,17 @@ def take(board: int, phase: int) -> int:
 
 @native
 def share_product(
-    board: int, threads: int, phase: int, matrix: int, bits: int, passes: int, outputs: int, width: int, x: int,
-    tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int,
+    board: int, threads: int, phase: int, matrix: int, bits: int, outputs: int, width: int, x: int, tokens: int,
+    bias: int, mode: int, out: int, out_bytes: int, scratch: int,
 ) -> None:
     panels = (outputs + PANEL - 1) // PANEL
     piece = max(1, panels // (threads * SHARES))
     first = take(board, phase) * piece
     while first < panels:
-        product(matrix, bits, passes, first, min(first + piece, panels), width, x, tokens, bias, mode, out, out_bytes,
+        product(matrix, bits, first, min(first + piece, panels), width, x, tokens, bias, mode, out, out_bytes,
                 scratch)
         first = take(board, phase) * piece
     meet(board, threads)
-
-
-@native
-def quantise(x: int, n: int, passes: int, out: int) -> None:
-    groups = (n + 31) // 32
-    if passes == 1:
-        quantise_one(x, n, out, out + 32 * groups)
-    else:
-        quantise_two(x, n, out, out + 64 * groups)
 
 
 @native
@@ -143,11 +133,11 @@ def padded(n: int) -> int:
 def norm_rows(
     plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int
 ) -> None:
-    hidden, passes = plan[HIDDEN], plan[PASSES]
+    hidden, exact_above = plan[HIDDEN], peek_double(plan[FACTORS] + 16)
     token = take(board, phase)
     while token < plan[TOKENS]:
         norm(plan[STREAM] + token * padded(hidden), weight, scratch, hidden, epsilon)
-        quantise(scratch, hidden, passes, plan[BYTES] + token * row_bytes(hidden, passes))
+        quantise(scratch, hidden, exact_above, plan[BYTES] + token * row_bytes(hidden))
         token = take(board, phase)
     meet(board, threads)
 
@@ -239,7 +229,8 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
 
 @native
 def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: int) -> None:
-    heads, dim, tokens, passes = plan[HEADS], plan[DIM], plan[TOKENS], plan[PASSES]
+    heads, dim, tokens = plan[HEADS], plan[DIM], plan[TOKENS]
+    exact_above = peek_double(plan[FACTORS] + 16)
     token = take(board, phase)
     while token < tokens:
         position = peek_int(plan[POSITIONS] + 4 * token)
@@ -248,17 +239,17 @@ def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: 
             place = token * heads + head
             merge(plan[ATTENDED] + 4 * dim * place, 4 * dim * tokens * heads, plan[STATES] + 8 * place,
                   8 * tokens * heads, first, position // SPLIT + 1, dim, scratch + 4 * dim * head)
-        quantise(scratch, heads * dim, passes, plan[BYTES] + token * row_bytes(heads * dim, passes))
+        quantise(scratch, heads * dim, exact_above, plan[BYTES] + token * row_bytes(heads * dim))
         token = take(board, phase)
     meet(board, threads)
 
 
 @native
 def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
-    wide, passes = plan[WIDE], plan[PASSES]
+    wide, exact_above = plan[WIDE], peek_double(plan[FACTORS] + 16)
     token = take(board, phase)
     while token < plan[TOKENS]:
-        quantise(plan[GATED] + token * padded(wide), wide, passes, plan[WIDE_BYTES] + token * row_bytes(wide, passes))
+        quantise(plan[GATED] + token * padded(wide), wide, exact_above, plan[WIDE_BYTES] + token * row_bytes(wide))
         token = take(board, phase)
     meet(board, threads)
 
@@ -266,7 +257,7 @@ def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> No
 @native
 def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: float, scratch: int) -> None:
     """Each row's last token: whether it is finite, and where the row samples, its norm as whole numbers."""
-    hidden, passes = plan[HIDDEN], plan[PASSES]
+    hidden, exact_above = plan[HIDDEN], peek_double(plan[FACTORS] + 16)
     row = take(board, phase)
     while row < plan[ROWS]:
         x = plan[STREAM] + (peek_int(plan[STARTS] + 4 * (row + 1)) - 1) * padded(hidden)
@@ -277,7 +268,7 @@ def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: f
         for sample in range(plan[SAMPLES]):
             if peek_int(plan[SAMPLED] + 4 * sample) == row:
                 norm(x, plan[NORM], scratch, hidden, epsilon)
-                quantise(scratch, hidden, passes, plan[BYTES] + sample * row_bytes(hidden, passes))
+                quantise(scratch, hidden, exact_above, plan[BYTES] + sample * row_bytes(hidden))
         row = take(board, phase)
     meet(board, threads)
 
@@ -314,7 +305,7 @@ def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
 @native
 def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
     """plan, layers: as plan.py says. Every thread of the team calls it with its own number `which`."""
-    hidden, wide, dim, passes, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[PASSES], plan[TOKENS]
+    hidden, wide, dim, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[TOKENS]
     query, qkv = plan[HEADS] * dim, (plan[HEADS] + 2 * plan[KV_HEADS]) * dim
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
     scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
@@ -327,7 +318,7 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
         norm_rows(plan, board, threads, phase, layer[ATTENTION_NORM], epsilon, scratch)
         now = tick(plan, which, 1, now)
-        share_product(board, threads, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], passes, qkv, hidden, bytes, tokens,
+        share_product(board, threads, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], qkv, hidden, bytes, tokens,
                       layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch)
         now = tick(plan, which, 2, now)
         turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
@@ -336,23 +327,23 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         now = tick(plan, which, 4, now)
         merge_rows(plan, board, threads, phase + 4, scratch)
         now = tick(plan, which, 5, now)
-        share_product(board, threads, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], passes, hidden, query, bytes,
+        share_product(board, threads, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, bytes,
                       tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch)
         now = tick(plan, which, 6, now)
         norm_rows(plan, board, threads, phase + 6, layer[MLP_NORM], epsilon, scratch)
         now = tick(plan, which, 7, now)
-        share_product(board, threads, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], passes, 2 * wide, hidden,
+        share_product(board, threads, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden,
                       bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch)
         now = tick(plan, which, 8, now)
         quantise_gated(plan, board, threads, phase + 8)
         now = tick(plan, which, 9, now)
-        share_product(board, threads, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], passes, hidden, wide, wide_bytes,
+        share_product(board, threads, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, wide_bytes,
                       tokens, 0, ADD, stream, stream_row, scratch)
         now = tick(plan, which, 10, now)
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
     now = tick(plan, which, 11, now)
-    share_product(board, threads, phase + 1, plan[HEAD], plan[HEAD_BITS], passes, plan[VOCABULARY], hidden, bytes,
+    share_product(board, threads, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, bytes,
                   plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
     now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)

@@ -40,17 +40,31 @@ def dot_bytes(b, total, unsigned, signed):
 
 
 def dot_group(
+    b: ir.IRBuilder, totals: list[list[Any]], bits: int, weights: Callable[[int, int], Any],
+    four: Callable[[int, int], Any],
+) -> list[list[Any]]:
+    """Part of a tile: totals[half][token] + the products of 32 inputs in each of a half's 16 lanes.
+
+    weights(half, step): a register of bytes without a sign, of `bits` bits each. four(token, step): the signed bytes
+    that it is multiplied by. Each is asked for where it is used, so that few are held at once.
+    """
+    tokens = range(len(totals[0]))
+    if HAS_INT8_DOT or not HAS_SHORT_SUMS:
+        totals = [list(half) for half in totals]
+        for step in range(8) if bits == 8 else (0, 4, 1, 5, 2, 6, 3, 7):  # of 4 bits, two steps lie in the same bytes
+            own = [weights(half, step) for half in range(len(totals))]
+            for token in tokens:  # the tokens' sums side by side: none waits for itself
+                signed = four(token, step)
+                for sums, weight in zip(totals, own, strict=True):
+                    sums[token] = dot_bytes.emit(b, sums[token], weight, signed)
+        return totals
+    return [_dot_lanes(b, sums, [weights(half, step) for step in range(8)], bits, four)
+            for half, sums in enumerate(totals)]
+
+
+def _dot_lanes(
     b: ir.IRBuilder, totals: list[Any], weights: list[Any], bits: int, four: Callable[[int, int], Any]
 ) -> list[Any]:
-    """Part of a tile: each token's total + the products of 32 inputs in each lane.
-
-    weights: 8 registers of bytes without a sign, of `bits` bits each. four(token, step): the signed bytes that one of
-    these is multiplied by.
-    """
-    if HAS_INT8_DOT or not HAS_SHORT_SUMS:
-        for step, weight in enumerate(weights):  # the tokens' sums side by side: none waits for itself
-            totals = [dot_bytes.emit(b, total, weight, four(token, step)) for token, total in enumerate(totals)]
-        return totals
     halves = [_dot_half(b, len(totals), weights, bits, four, first) for first in (0, HALF)]
     return [
         b.add(total, b.shuffle_vector(*both, ir.Constant(INTS, list(range(WIDTH)))))
@@ -61,7 +75,7 @@ def dot_group(
 def _dot_half(
     b: ir.IRBuilder, tokens: int, weights: list[Any], bits: int, four: Callable[[int, int], Any], first: int
 ) -> list[Any]:
-    """dot_group of 8 lanes. The instruction adds two products of bytes in 16 bits, and those hold the sum of 8 such
+    """_dot_lanes of 8 lanes. The instruction adds two products of bytes in 16 bits, and those hold the sum of 8 such
     pairs where one factor is at most 15: so bytes are taken as two halves of 4 bits, and only sums are made wider."""
     sums = [[ir.Constant(_SHORTS, [0] * 2 * HALF)] * (bits // 4) for _ in range(tokens)]
     for step, weight in enumerate(weights):

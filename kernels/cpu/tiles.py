@@ -3,93 +3,153 @@
 A weight matrix [out, in] is cut into panels of 32 outputs and groups of 32 inputs (packing.py). One tile is a few
 tokens times one panel. Weights are whole numbers with a float16 scale a group, activations are whole numbers too, so
 the sum over a group is exact; it is made float32, scaled, and added to the sums of the groups before it, from the first
-group to the last: a token's result is the same whatever tokens share its tile.
+group to the last.
 
-Activations come in one of two forms (rows.py):
-  one pass:   x = byte * scale of the group;
-  two passes: x = (256 high + low) * scale of the token; a group is 32 high bytes, then 32 low ones.
+Activations are (high + low / 256) * scale of the group (rows.py), and few groups have low bytes: a tile multiplies the
+high bytes of all groups, and then each of its tokens adds what its own low bytes contribute. So a token's result is the
+same whatever tokens share its tile.
 """
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
 
-from .lanes import FLOATS, I64, INTS, const, fma, load_half, load_ints, outlined, prefetch, repeat, repeat_ints
+from .lanes import (
+    FLOATS,
+    I64,
+    INTS,
+    call,
+    const,
+    fma,
+    load,
+    load_half,
+    load_ints,
+    outlined,
+    pointer,
+    prefetch,
+    repeat,
+    repeat_ints,
+    store,
+)  # fmt: skip
 from .sums import dot_group
 
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16
 GROUP_BYTES = {4: 640, 8: 1088}  # of one panel: 32 x 32 numbers of 4 or 8 bits, 32 scales, and with 4 bits 32 minima
-AHEAD = 8  # blocks
 STEPS = GROUP // 4  # dot_bytes takes 4 inputs at a time
+# A token's row (rows.py): the high bytes of its groups; three facts of 4 bytes for each group; the set of groups that
+# have low bytes, 64 to a word; the low bytes; and one fact more for each group. They begin at so many bytes a group:
+BIAS, SCALE, SUM, SETS = (GROUP + 4 * number for number in range(4))
 
 
-def matrix_tile(tokens: int, bits: int, passes: int) -> Any:
-    """tile(panel, groups, x, facts, row bytes, row facts, out): out[token, 0:32] = x[token] times the panel.
+def matrix_tile(tokens: int, bits: int) -> Any:
+    """tile(panel, groups, x, row, ahead, out): out[token, 0:32] = x[token] times the panel, float32 [tokens, 32].
 
-    x, facts: where the first token's bytes are, and what rows.py says of each of its groups: the sum (float32), the sum
-    times -128 (int32), and with one pass the scale; each kind for all groups in a row. `row bytes` and `row facts` lead
-    to the next token. out [tokens, 32] float32; with two passes the token's own scale is still missing.
+    x: the first token's row; `row` bytes further begins the next token's. ahead: weights so many bytes further are
+    asked for, further than the processor does by itself; 0 where they are at hand.
     """
 
-    def build(b, panel, groups, x, facts, row_bytes, row_facts, out):
-        totals = [[cgutils.alloca_once(b, FLOATS) for _ in range(2)] for _ in range(tokens)]
-        for row in totals:
-            for cell in row:
-                b.store(const(FLOATS, 0.0), cell)
-        strides = [_times(b, row_bytes, t) for t in range(tokens)]
-        fact_strides = [_times(b, row_facts, t) for t in range(tokens)]
-        integers = b.mul(groups, const(I64, 4))  # from one kind of facts to the next
+    def build(b, panel, groups, x, row, ahead, out):
+        totals = [[cgutils.alloca_once_value(b, const(FLOATS, 0.0)) for _ in range(2)] for _ in range(tokens)]
+        highs = [b.add(x, _times(b, row, token)) for token in range(tokens)]
+        biases, scales, sums = ([_behind(b, one, groups, n) for one in highs] for n in (BIAS, SCALE, SUM))
         with cgutils.for_range(b, groups) as loop:
-            block = b.add(panel, b.mul(loop.index, const(I64, GROUP_BYTES[bits])))
-            inputs = b.add(x, b.mul(loop.index, const(I64, GROUP * passes)))
-            offset = b.mul(loop.index, const(I64, 4))
-            if tokens <= 2:  # bound by memory: ask for what comes, further ahead than the processor does by itself
-                for line in range(0, GROUP_BYTES[bits], 64):
-                    prefetch.emit(b, b.add(block, const(I64, AHEAD * GROUP_BYTES[bits] + line)))
-            own = [b.add(inputs, stride) for stride in strides]
-            own_sums = [b.add(b.add(facts, stride), offset) for stride in fact_strides]
-            corrections = [b.add(one, integers) for one in own_sums]
-            for half in range(2):
-                weights = _weights(b, block, half, bits)
-                after = b.add(block, const(I64, (GROUP_BYTES[bits] - (128 if bits == 4 else 64)) + 32 * half))
-                scale = load_half.emit(b, after)
-                minimum = load_half.emit(b, b.add(after, const(I64, 64))) if bits == 4 else None
-                corrected = bits == 8 and passes == 1  # with two passes it is done between them
-                dots = [repeat_ints.emit(b, one) if corrected else const(INTS, 0) for one in corrections]
-                for one in range(passes):
-
-                    def four(t: int, step: int, own: Any = own, first: int = GROUP * one) -> Any:
-                        return repeat_ints.emit(b, b.add(own[t], const(I64, first + 4 * step)))
-
-                    dots = dot_group(b, dots, weights, bits, four)
-                    if one < passes - 1:
-                        dots = [b.shl(dot, const(INTS, 8)) for dot in dots]
-                        if bits == 8:
-                            dots = [b.add(dot, repeat_ints.emit(b, corrections[t])) for t, dot in enumerate(dots)]
-                for t, dot in enumerate(dots):
-                    found, total = b.sitofp(dot, FLOATS), b.load(totals[t][half])
-                    if passes == 1:
-                        found = b.fmul(found, repeat.emit(b, b.add(corrections[t], integers)))
-                    total = fma.emit(b, found, scale, total)
+            block = _behind(b, panel, loop.index, GROUP_BYTES[bits])
+            coming = b.add(block, ahead)
+            for line in range(0, GROUP_BYTES[bits], 64):
+                prefetch.emit(b, b.add(coming, const(I64, line)))
+            both = _dots(b, block, bits, _each(b, highs, loop.index, GROUP), _each(b, biases, loop.index, 4))
+            for half, dots in enumerate(both):
+                scale, minimum = _scale(b, block, half, bits), _minimum(b, block, half) if bits == 4 else None
+                for token, dot in enumerate(dots):
+                    cell, own = totals[token][half], repeat.emit(b, _behind(b, scales[token], loop.index, 4))
+                    total = fma.emit(b, b.fmul(b.sitofp(dot, FLOATS), own), scale, b.load(cell))
                     if minimum is not None:
-                        total = fma.emit(b, minimum, repeat.emit(b, own_sums[t]), total)
-                    b.store(total, totals[t][half])
-        for t, row in enumerate(totals):
-            for half, cell in enumerate(row):
-                at = b.add(out, const(I64, 4 * (PANEL * t + 16 * half)))
-                b.store(b.load(cell), b.inttoptr(at, FLOATS.as_pointer()), align=4)
+                        total = fma.emit(b, minimum, repeat.emit(b, _behind(b, sums[token], loop.index, 4)), total)
+                    b.store(total, cell)
+        for token, cells in enumerate(totals):
+            for half, cell in enumerate(cells):
+                at = b.add(out, const(I64, 4 * (PANEL * token + 16 * half)))
+                b.store(b.load(cell), pointer(b, at, FLOATS), align=4)
 
-    return outlined(f"tile_{tokens}_{bits}_{passes}", 7, build)
+    return outlined(f"tile_{tokens}_{bits}", 6, build)
 
 
-def _weights(b: ir.IRBuilder, block: Any, half: int, bits: int) -> list[Any]:
-    """The 8 registers of 16 outputs times 32 inputs, as bytes without a sign."""
-    if bits == 8:
-        return [load_ints.emit(b, b.add(block, const(I64, 64 * (STEPS * half + step)))) for step in range(STEPS)]
-    pairs = [load_ints.emit(b, b.add(block, const(I64, 64 * (4 * half + step)))) for step in range(STEPS // 2)]
-    low = const(INTS, 0x0F0F0F0F)
-    return [b.and_(x, low) for x in pairs] + [b.and_(b.lshr(x, const(INTS, 4)), low) for x in pairs]
+def low_tile(bits: int) -> Any:
+    """tile(panel, groups, x, out): adds to out[0:32] what the low bytes of one token contribute."""
+
+    def build(b, panel, groups, x, out):
+        ends = [b.add(out, const(I64, 64 * half)) for half in range(2)]
+        totals = [cgutils.alloca_once_value(b, load.emit(b, at)) for at in ends]
+        words = b.lshr(b.add(groups, const(I64, 63)), const(I64, 6))
+        scales, sets = _behind(b, x, groups, SCALE), _behind(b, x, groups, SETS)
+        lows = _behind(b, sets, words, 8)
+        biases = _behind(b, lows, groups, GROUP)
+        with _members(b, sets, words) as group:
+            block = _behind(b, panel, group, GROUP_BYTES[bits])
+            own = b.fmul(repeat.emit(b, _behind(b, scales, group, 4)), const(FLOATS, 1 / 256))
+            both = _dots(b, block, bits, [_behind(b, lows, group, GROUP)], [_behind(b, biases, group, 4)])
+            for half, [dot] in enumerate(both):
+                scale = _scale(b, block, half, bits)
+                total = fma.emit(b, b.fmul(b.sitofp(dot, FLOATS), own), scale, b.load(totals[half]))
+                b.store(total, totals[half])
+        for cell, at in zip(totals, ends, strict=True):
+            store.emit(b, at, b.load(cell))
+
+    return outlined(f"low_tile_{bits}", 4, build)
+
+
+def _dots(b: ir.IRBuilder, block: Any, bits: int, bytes: list[Any], biases: list[Any]) -> list[list[Any]]:
+    """[half][token]: the products of one group, summed up in each of a half's 16 lanes."""
+
+    def weights(half: int, step: int) -> Any:
+        if bits == 8:
+            return load_ints.emit(b, b.add(block, const(I64, 64 * (STEPS * half + step))))
+        pair = load_ints.emit(b, b.add(block, const(I64, 64 * (STEPS // 2 * half + step % 4))))
+        return b.and_(pair if step < 4 else b.lshr(pair, const(INTS, 4)), const(INTS, 0x0F0F0F0F))
+
+    def four(token: int, step: int) -> Any:
+        return repeat_ints.emit(b, b.add(bytes[token], const(I64, 4 * step)))
+
+    start = [const(INTS, 0)] * len(bytes) if bits == 4 else [repeat_ints.emit(b, one) for one in biases]
+    return dot_group(b, [start, start], bits, weights, four)
+
+
+def _scale(b: ir.IRBuilder, block: Any, half: int, bits: int) -> Any:
+    return load_half.emit(b, b.add(block, const(I64, GROUP_BYTES[bits] - (128 if bits == 4 else 64) + 32 * half)))
+
+
+def _minimum(b: ir.IRBuilder, block: Any, half: int) -> Any:
+    return load_half.emit(b, b.add(block, const(I64, GROUP_BYTES[4] - 64 + 32 * half)))
+
+
+@contextmanager
+def _members(b: ir.IRBuilder, sets: Any, words: Any) -> Iterator[Any]:
+    """Does what follows for each number whose bit is set in `words` int64 in a row, from the lowest on."""
+    left = cgutils.alloca_once(b, I64)
+    with cgutils.for_range(b, words) as loop:
+        b.store(b.load(pointer(b, _behind(b, sets, loop.index, 8), I64), align=4), left)
+        head, body, end = (b.append_basic_block(name) for name in ("members", "member", "members_end"))
+        b.branch(head)
+        b.position_at_end(head)
+        word = b.load(left)
+        b.cbranch(b.icmp_unsigned("!=", word, const(I64, 0)), body, end)
+        b.position_at_end(body)
+        b.store(b.and_(word, b.sub(word, const(I64, 1))), left)
+        bit = call(b, "llvm.cttz.i64", I64, word, ir.Constant(ir.IntType(1), 1))
+        yield b.add(b.shl(loop.index, const(I64, 6)), bit)
+        b.branch(head)
+        b.position_at_end(end)
+
+
+def _behind(b: ir.IRBuilder, address: Any, count: Any, size: int) -> Any:
+    return b.add(address, b.mul(count, const(I64, size)))
+
+
+def _each(b: ir.IRBuilder, addresses: list[Any], count: Any, size: int) -> list[Any]:
+    return [_behind(b, one, count, size) for one in addresses]
 
 
 def _times(b: ir.IRBuilder, stride: Any, count: int) -> Any:

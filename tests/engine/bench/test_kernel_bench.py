@@ -126,7 +126,7 @@ def test_native_code_is_measured_part_by_part_and_in_whole_steps(tmp_path: Path)
         assert rows[name].share > 0
     qkv = products["qkv in 4 bits, 16"]  # 4 heads and 2 × 2 KV heads of 16, from a hidden size of 32, in two passes
     assert qkv.flops == 2 * 2 * 16 * 128 * 32
-    assert qkv.bytes == 4 * 640 + 16 * (128 + 4 * 128)  # 4 panels; 64 numbers and 12 bytes of facts, up to a line
+    assert qkv.bytes == 4 * 640 + 16 * (128 + 4 * 128)  # 4 panels; 64 bytes, 16 of facts and 8 of a set, up to a line
     assert rows["attention, 16 × 128"].bytes == 16 * 128 * 2 * 32 * 2 + 6 * 16 * 64
     steps = [one for one in found if isinstance(one, Phases)]
     assert [one.workload for one in steps] == ["decode 1 × 128", "decode 16 × 128", "decode 64 × 128", "prefill 256"]

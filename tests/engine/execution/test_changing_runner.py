@@ -71,7 +71,7 @@ def with_pytorch(checkpoint: Checkpoint, dtype: str = "float32") -> ModelRunner:
 def switching(
     checkpoint: Checkpoint, *, at: int, dtype: str = "float32"
 ) -> Iterator[tuple[Switch, NativeRunner]]:
-    with native(checkpoint, passes=2, kv_memory=KV) as faster:
+    with native(checkpoint, dtype="int16", kv_memory=KV) as faster:
         switch = Switch(with_pytorch(checkpoint, dtype), faster, at=at, key=faster.kv_fingerprint)
         try:
             yield switch, faster
@@ -95,7 +95,7 @@ def test_every_token_is_computed_once_by_one_or_the_other(checkpoint: Checkpoint
             ends = [start + count for start, count in spans]
             assert [start for start, _ in spans] == [answers[id].cached, *ends[:-1]]
             assert ends[-1] == len(one.ids) - 1
-        assert switch.runner.description == describe(2, 1)
+        assert switch.runner.description == describe("int16", 1)
 
 
 @pytest.mark.parametrize("at", [1, 5, 20])
@@ -104,7 +104,7 @@ def test_answers_are_those_of_native_code_from_the_start(checkpoint: Checkpoint,
         sequences = [sequence(id, ids, max_tokens=30) for id, ids in enumerate(PROMPTS)]
         return [answer.ids for answer in run(scheduler_for(runner), runner, *sequences)]
 
-    with native(checkpoint, passes=2, kv_memory=KV) as runner:
+    with native(checkpoint, dtype="int16", kv_memory=KV) as runner:
         right = answers(runner)
     with switching(checkpoint, at=at) as (switch, _):
         assert answers(switch) == right
@@ -147,7 +147,7 @@ def test_a_later_turn_finds_what_was_computed_before_the_change(checkpoint: Chec
         [shared] = run(scheduler, switch, sequence(5, PROMPTS[0][:32]))
         assert shared.cached == 31
         assert set(switch.computed) >= {faster.description}
-    with native(checkpoint, passes=2, kv_memory=KV) as runner:
+    with native(checkpoint, dtype="int16", kv_memory=KV) as runner:
         for prompt, found in (([*talk, 7, 8, 9], second), (PROMPTS[1], again), (PROMPTS[0][:32], shared)):
             assert run(scheduler_for(runner), runner, sequence(1, prompt))[0].ids == found.ids
 
@@ -155,17 +155,17 @@ def test_a_later_turn_finds_what_was_computed_before_the_change(checkpoint: Chec
 def test_it_says_what_computes_now(checkpoint: Checkpoint) -> None:
     with switching(checkpoint, at=2) as (switch, _):
         run(scheduler_for(switch), switch, sequence(1, PROMPTS[0], max_tokens=4))
-        assert list(switch.computed) == ["float32 on cpu, until a faster path is ready", describe(2, 1)]
+        assert list(switch.computed) == ["float32 on cpu, until a faster path is ready", describe("int16", 1)]
 
 
 def test_cached_blocks_are_known_by_the_key_that_native_code_has(checkpoint: Checkpoint) -> None:
     with switching(checkpoint, at=0) as (switch, faster):
-        assert switch.runner.kv_fingerprint == faster.kv_fingerprint == fingerprint(checkpoint, 2)
+        assert switch.runner.kv_fingerprint == faster.kv_fingerprint == fingerprint(checkpoint, "int16")
         assert switch.runner.num_blocks == faster.num_blocks
 
 
 def test_the_first_runner_is_closed_as_soon_as_the_other_computes(checkpoint: Checkpoint) -> None:
-    with native(checkpoint, passes=2, kv_memory=KV) as faster:
+    with native(checkpoint, dtype="int16", kv_memory=KV) as faster:
         first = with_pytorch(checkpoint)
         closed: list[str] = []
         first.close = lambda: closed.append("first")  # type: ignore[method-assign]
@@ -205,7 +205,7 @@ def test_what_cannot_be_prepared_is_said_and_the_slower_one_goes_on(
 
 
 def test_closing_stops_a_preparation_and_closes_what_it_made_all_the_same(checkpoint: Checkpoint) -> None:
-    with native(checkpoint, passes=2, threads=2, kv_memory=KV) as faster:
+    with native(checkpoint, dtype="int16", threads=2, kv_memory=KV) as faster:
 
         def late(stop: threading.Event) -> Faster | None:
             stop.wait()

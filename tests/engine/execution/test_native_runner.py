@@ -49,7 +49,7 @@ def tiny(folder: Path, config: dict[str, Any] = TINY, *, poisoned: bool = False,
 
 @contextmanager
 def opened(folder: Path, *, poisoned: bool = False, **more: Any) -> Iterator[NativeRunner]:
-    with native(tiny(folder, poisoned=poisoned), **{"passes": 2} | more) as runner:
+    with native(tiny(folder, poisoned=poisoned), **{"dtype": "int16"} | more) as runner:
         yield runner
 
 
@@ -64,7 +64,7 @@ def test_answers_of_16_bits_are_those_of_float32(tmp_path: Path, config: dict[st
     right = load_runner(checkpoint, EngineConfig(model=tmp_path, device="cpu", dtype="float32", kv_memory=1 << 20))
     windows = WholeWindows(checkpoint, longest=128)
     same = 0
-    with native(checkpoint, passes=2) as runner:
+    with native(checkpoint, dtype="int16") as runner:
         for prompt, ours, theirs in zip(PROMPTS, answers(runner, *PROMPTS), answers(right, *PROMPTS), strict=True):
             parted = next((number for number in range(len(theirs)) if ours[number] != theirs[number]), None)
             if parted is None:
@@ -75,12 +75,12 @@ def test_answers_of_16_bits_are_those_of_float32(tmp_path: Path, config: dict[st
     assert same >= 3
 
 
-@pytest.mark.parametrize(("passes", "most"), [(1, 0.02), (2, 0.005)])
+@pytest.mark.parametrize(("dtype", "most"), [("int8", 0.02), ("int16", 0.005)])
 @pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
-def test_logits_are_near_those_of_float32(tmp_path: Path, config: dict[str, Any], passes: int, most: float) -> None:
+def test_logits_are_near_those_of_float32(tmp_path: Path, config: dict[str, Any], dtype: str, most: float) -> None:
     checkpoint, ids = tiny(tmp_path, config), list(range(3, 100))
     right = WholeWindows(checkpoint, longest=len(ids)).logits(ids)
-    with native(checkpoint, passes=passes) as runner:
+    with native(checkpoint, dtype=dtype) as runner:
         [found] = decoded_logits(runner, [ids])
         assert np.linalg.norm(found - right) < most * np.linalg.norm(right)
         assert np.array_equal(prefilled_logits(runner, ids, len(ids)), found[-1])
@@ -92,15 +92,15 @@ def test_what_the_scheduler_asks_of_a_runner_is_the_models(tmp_path: Path) -> No
     with native(checkpoint, kv_memory=10 * BLOCK_BYTES + 1, max_context=100) as runner:
         assert (runner.num_blocks, runner.vocab_size, runner.max_context) == (10, 264, 100)
         assert runner.eos_ids == checkpoint.eos_ids
-        assert runner.description == describe(1, 1)
-    with native(checkpoint, passes=2, threads=3) as runner:
-        assert runner.description == describe(2, 3)
+        assert runner.description == describe("int8", 1)
+    with native(checkpoint, dtype="int16", threads=3) as runner:
+        assert runner.description == describe("int16", 3)
 
 
 @pytest.mark.parametrize(("kind", "said"), [("", "int8 on cpu, 2 threads"), ("AVX2", "int8 on cpu (AVX2), 2 threads")])
 def test_a_processor_that_computes_slower_is_told_of(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
     monkeypatch.setattr(native_runner, "KIND", kind)
-    assert describe(1, 2) == said
+    assert describe("int8", 2) == said
 
 
 @pytest.mark.parametrize("knobs", [{"kv_memory": BLOCK_BYTES - 1}, {"max_context": 129}], ids=["memory", "context"])
@@ -111,8 +111,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, knobs: dict[str, int]) -> 
 
 def test_a_cache_key_tells_models_and_bits_apart_and_says_nothing_of_threads(tmp_path: Path) -> None:
     found = []
-    for seed, passes, threads in ((0, 1, 1), (0, 2, 1), (1, 1, 1), (0, 1, 2)):
-        with native(tiny(tmp_path / f"{seed}", seed=seed), passes=passes, threads=threads) as runner:
+    for seed, dtype, threads in ((0, "int8", 1), (0, "int16", 1), (1, "int8", 1), (0, "int8", 2)):
+        with native(tiny(tmp_path / f"{seed}", seed=seed), dtype=dtype, threads=threads) as runner:
             found.append(runner.kv_fingerprint)
     assert len(set(found)) == 3
     assert found[3] == found[0]

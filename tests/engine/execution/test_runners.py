@@ -56,7 +56,7 @@ def compiled(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("dtype", "words"),
-    [("auto", describe(1, 1)), ("int8", describe(1, 1)), ("int16", describe(2, 1)),
+    [("auto", describe("int8", 1)), ("int8", describe("int8", 1)), ("int16", describe("int16", 1)),
      ("float32", "float32 on cpu"), ("bfloat16", "bfloat16 on cpu")],
 )  # fmt: skip
 def test_a_dtype_means_one_way_to_compute(
@@ -72,7 +72,7 @@ def test_without_a_cache_auto_is_pytorch_and_native_code_is_had_by_asking(
     opened: Callable[..., Runner], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert opened(cache=None).description == "float32 on cpu"
-    assert opened(cache=None, dtype="int8").description == describe(1, 1)
+    assert opened(cache=None, dtype="int8").description == describe("int8", 1)
     assert not caplog.records
 
 
@@ -188,5 +188,5 @@ def test_a_second_start_computes_at_once_compiles_nothing_and_imports_no_torch(t
     for _ in range(2):  # packed, then from the cache
         command = [sys.executable, "-c", SECOND_START, str(TESTS), str(model), str(compiled)]
         done = subprocess.run(command, capture_output=True, text=True)
-        assert done.stdout.strip() == f"{describe(1, 2)} 0 False", done.stderr
+        assert done.stdout.strip() == f"{describe('int8', 2)} 0 False", done.stderr
     assert len(list(compiled.glob("*.packed"))) == 1

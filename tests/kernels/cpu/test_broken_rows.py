@@ -18,21 +18,21 @@ from tiny_decoder import (
 
 from hamdam.kernels.cpu.plan import BROKEN_HIDDEN, BROKEN_LOGITS, NOTHING
 
-PASSES = pytest.mark.parametrize("passes", [1, 2])
+EXACT = pytest.mark.parametrize("exact_above", [np.inf, 3.0, 0.0])  # no group, some, all
 BROKEN_ID = 69
 
 
-@PASSES
+@EXACT
 @pytest.mark.parametrize("bits", [0x7E00, 0x7C00, 0x7FFF, 0xFFFF])
 @pytest.mark.parametrize("at", [0, 20, 24])
-def test_what_is_no_number_breaks_its_own_row_and_no_other(at: int, bits: int, passes: int) -> None:
+def test_what_is_no_number_breaks_its_own_row_and_no_other(at: int, bits: int, exact_above: float) -> None:
     """Wherever in the row it arose: the tokens after it see it."""
     model = with_broken_row(random_model(12), BROKEN_ID, bits)
     several = random_ids(10, 25, 25, 25, 30, below=BROKEN_ID)
-    right = [np.frombuffer(alone(model, ids, passes=passes)[0], np.float32) for ids in several]
+    right = [np.frombuffer(alone(model, ids, exact_above=exact_above)[0], np.float32) for ids in several]
     for number in (1, 2):
         several[number][at] = BROKEN_ID
-    with decoding(model, passes=passes) as decoder:
+    with decoding(model, exact_above=exact_above) as decoder:
         table = shuffled(9, BLOCKS)
         rows = [table.row(ids) for ids in several]
         drawn = decoder.step(step_of(model.shape, [(row, len(row.ids)) for row in rows], quiet=(2, 3))).tolist()

@@ -3,15 +3,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from packed_numbers import Array, address, bf16, from_bf16, numbers_of, quantised, scales_of
+from packed_numbers import Array, address, bf16, from_bf16, numbers_of, parts_of, quantised
 
 from hamdam.kernels.cpu import rows
-from hamdam.kernels.cpu.rows import HIGHEST
 from hamdam.kernels.cpu.tiles import GROUP
 from hamdam.kernels.reference import Reference
 
 LENGTHS = [16, 32, 48, 80, 576]
-PASSES = pytest.mark.parametrize("passes", [1, 2])
+EXACT = pytest.mark.parametrize("exact_above", [np.inf, 3.0, 0.0])  # no group, some, all
 
 
 def normed(x: NDArray[np.float32], weight: NDArray[np.float32], epsilon: float) -> NDArray[np.float32]:
@@ -41,67 +40,83 @@ def test_the_norm_of_what_is_no_number_is_none(poison: float) -> None:
     assert np.isnan(found[33])
 
 
-@pytest.mark.parametrize("n", LENGTHS)
-@PASSES
+def groups_of(x: Array) -> Array:
+    """float64 [rows, groups, 32], with zeros behind the last."""
+    return np.pad(x, ((0, 0), (0, -x.shape[1] % GROUP))).astype(np.float64).reshape(len(x), -1, GROUP)
+
+
+@pytest.mark.parametrize("n", [*LENGTHS, 2080])
+@EXACT
 @pytest.mark.parametrize("size", [1e-25, 1e-6, 1.0, 1e30])
-def test_whole_numbers_are_within_half_a_step(n: int, passes: int, size: float) -> None:
+def test_whole_numbers_are_within_half_a_step(n: int, exact_above: float, size: float) -> None:
     x = (np.random.default_rng(n).standard_normal((3, n)) * size).astype(np.float32)
     x[1] /= 1000
-    found = numbers_of(quantised(x, passes), n, passes)
-    padded = np.pad(x, ((0, 0), (0, -n % GROUP)))
-    parts = padded.reshape(3, -1, GROUP) if passes == 1 else padded[:, None]
-    step = np.abs(parts).max(-1, keepdims=True).astype(np.float64) / (127 if passes == 1 else HIGHEST)
-    assert np.all(np.abs(found.reshape(parts.shape) - parts) <= step * 0.501)
+    x[2, ::50] *= 20
+    made = quantised(x, exact_above)
+    right, exact = groups_of(x), parts_of(made, n).exact
+    step = np.abs(right).max(-1) / np.where(exact, 127 * 256, 127)
+    found = numbers_of(made, n)
+    assert np.all(np.abs(found.reshape(right.shape) - right) <= step[..., None] * 0.51)  # and what float32 rounds on the way
     assert np.all(found[:, n:] == 0)
 
 
+@pytest.mark.parametrize("n", [*LENGTHS, 2080])
+@pytest.mark.parametrize("exact_above", [np.inf, 8.0, 3.0, 0.0])
+def test_16_bits_are_for_groups_that_hold_what_is_large_beside_the_rest_of_the_row(n: int, exact_above: float) -> None:
+    x = np.random.default_rng(n).standard_t(3, (8, n)).astype(np.float32)
+    largest, size = np.abs(groups_of(x)).max(-1), np.abs(x.astype(np.float64)).mean(-1, keepdims=True)
+    parts = parts_of(quantised(x, exact_above), n)
+    right = largest > size * exact_above
+    close = np.abs(largest - size * exact_above) < 1e-5 * largest
+    assert np.array_equal(parts.exact[~close], right[~close])
+    assert not parts.lows[~parts.exact].any()
+
+
 @pytest.mark.parametrize("n", LENGTHS)
-@PASSES
-def test_facts_are_the_sums_of_the_numbers(n: int, passes: int) -> None:
-    made = quantised(np.random.default_rng(n).standard_normal((3, n)).astype(np.float32) + 1, passes)
-    groups = -(-n // GROUP)
-    facts = np.ascontiguousarray(made[:, GROUP * groups * passes :])
-    scales = scales_of(made, n, passes)
-    sums = numbers_of(made, n, passes).reshape(3, groups, GROUP).sum(-1) / scales
-    counted = sums * scales if passes == 1 else sums
-    np.testing.assert_allclose(facts[:, : 4 * groups].copy().view(np.float32), counted, rtol=1e-6, atol=1e-6)
-    assert np.array_equal(facts[:, 4 * groups : 8 * groups].copy().view(np.int32), np.rint(sums) * -128)
+@EXACT
+def test_facts_are_the_sums_of_the_numbers(n: int, exact_above: float) -> None:
+    made = quantised(np.random.default_rng(n).standard_normal((3, n)).astype(np.float32) + 1, exact_above)
+    parts = parts_of(made, n)
+    sums = numbers_of(made, n).reshape(3, -1, GROUP).sum(-1)
+    np.testing.assert_allclose(parts.sums, sums, rtol=1e-6, atol=1e-6)
+    assert np.array_equal(parts.biases, parts.highs.sum(-1, dtype=np.int32) * -128)
+    assert np.array_equal(parts.low_biases, parts.lows.sum(-1, dtype=np.int32) * -128)
 
 
-@PASSES
-def test_whole_numbers_reach_their_ends_and_no_further(passes: int) -> None:
+@EXACT
+def test_whole_numbers_reach_their_ends_and_no_further(exact_above: float) -> None:
     x = np.zeros((2, 48), np.float32)
     x[0, [3, 40]] = 7.3, -7.3
     x[1, [0, 47]] = -1e-3, 1e-3
-    found = numbers_of(quantised(x, passes), 48, passes)[:, :48]
+    found = numbers_of(quantised(x, exact_above), 48)[:, :48]
     np.testing.assert_allclose(found, x, rtol=1e-6)
 
 
-@PASSES
+@EXACT
 @pytest.mark.parametrize("tiny", [0.0, -0.0, 1e-45, -1e-40, 1e-31])
-def test_rows_of_almost_nothing_are_nothing(passes: int, tiny: float) -> None:
-    found = numbers_of(quantised(np.full((1, 48), tiny, np.float32), passes), 48, passes)
+def test_rows_of_almost_nothing_are_nothing(exact_above: float, tiny: float) -> None:
+    found = numbers_of(quantised(np.full((1, 48), tiny, np.float32), exact_above), 48)
     assert np.all(found == 0)
 
 
-@PASSES
-@pytest.mark.parametrize("huge", [1e37, float(np.finfo(np.float32).max)])
-def test_the_largest_float_is_kept(passes: int, huge: float) -> None:
+@EXACT
+@pytest.mark.parametrize("huge", [1e35, float(np.finfo(np.float32).max)])
+def test_the_largest_float_is_kept(exact_above: float, huge: float) -> None:
     x = np.linspace(-huge, huge, 64, dtype=np.float64).astype(np.float32)[None]
-    found = numbers_of(quantised(x, passes), 64, passes)
-    assert np.all(np.abs(found - x) <= huge / (127 if passes == 1 else HIGHEST) * 0.501)
+    made = quantised(x, exact_above)
+    found = numbers_of(made, 64)
+    assert np.all(np.abs(found - x) <= huge / 127 * 0.501)
 
 
-@PASSES
+@EXACT
 @pytest.mark.parametrize("poison", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 15, 16, 47])
-def test_what_is_no_number_makes_the_scale_none(passes: int, poison: float, at: int) -> None:
-    x = np.ones((1, 48), np.float32)
+def test_what_is_no_number_makes_all_scales_of_its_row_none(exact_above: float, poison: float, at: int) -> None:
+    x = np.ones((2, 48), np.float32)
     x[0, at] = poison
-    scales = scales_of(quantised(x, passes), 48, passes)[0]
-    broken = np.isnan(scales)
-    assert broken[at // GROUP if passes == 1 else 0]
-    assert broken.sum() == 1  # with one pass the other group is whole
+    scales = parts_of(quantised(x, exact_above), 48).scales
+    assert np.isnan(scales[0]).all()
+    assert np.isfinite(scales[1]).all()
 
 
 def test_a_gate_is_silu_times_up() -> None:

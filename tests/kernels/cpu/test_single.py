@@ -26,20 +26,20 @@ def test_attention_again_leaves_what_the_step_left_and_samples_are_the_same() ->
     decoder.close()
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("exact_above", [np.inf, 3.0, 0.0])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_tokens_are_multiplied_by_one_matrix_after_the_other(bits: int, passes: int) -> None:
+def test_tokens_are_multiplied_by_one_matrix_after_the_other(bits: int, exact_above: float) -> None:
     random = np.random.default_rng(0)
     blocks = [random_blocks(random, 64, 96, bits) for _ in range(3)]
     matrices = [packed(one, 96).data for one in blocks]
     joined = np.concatenate(matrices)
     x = random.standard_normal((5, 96)).astype(np.float32)
-    rows, scratch = np.zeros_like(quantised(x, passes)), np.zeros(SCRATCH, np.uint8)
-    single.quantise_rows(address(x), 5, 96, passes, address(rows))
-    right = [numbers_of(rows, 96, passes) @ weights_of(one, 96).T for one in blocks]
+    rows, scratch = np.zeros_like(quantised(x, exact_above)), np.zeros(SCRATCH, np.uint8)
+    single.quantise_rows(address(x), 5, 96, exact_above, address(rows))
+    right = [numbers_of(rows, 96) @ weights_of(one, 96).T for one in blocks]
     for times, mode, expected in ((1, WRITE, right[2]), (3, ADD, sum(right)), (2, WRITE, right[0])):
         out = np.zeros((5, 64), np.float32)
-        single.multiply(address(joined), matrices[0].nbytes, 2, times, 3, bits, passes, 64, 96, address(rows), 5, mode,
+        single.multiply(address(joined), matrices[0].nbytes, 2, times, 3, bits, 64, 96, address(rows), 5, mode,
                         address(out), out.strides[0], address(scratch))
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
 
