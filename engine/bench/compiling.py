@@ -1,12 +1,12 @@
 """Compiling: what a server does beside its first answers is done before anything is measured. It measures nothing."""
 from ..config import EngineConfig
+from ..execution.quality import EXACT_ABOVE
 from .driver import BenchError
 
 
 def has_native(config: EngineConfig) -> bool:
     """Whether native code computes this model here, now or once it is compiled. Raises ModelError."""
     # As in engine/opening.py: nothing heavy is imported before it is needed.
-    from ..execution.quality import EXACT_ABOVE
     from ..execution.runners import no_native
     from ..loading.checkpoint import open_checkpoint
 

@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..config import EngineConfig
+from ..execution.quality import EXACT_ABOVE
 from .compiling import compile_native, has_native, keep_compiled
 from .operation import Ceiling, KernelPoint, Source, measure_source
 from .phases import Phases, measure_phases
@@ -28,7 +29,6 @@ def measure_kernels(
 def kernel_sources(config: EngineConfig) -> Iterator[Source]:
     """Made one after the other: each holds some hundred MB. Another implementation is one more `yield` here."""
     # As in engine/opening.py: torch and numba are imported only once something is about to be computed.
-    from ..execution.quality import EXACT_ABOVE
     from ..loading.checkpoint import open_checkpoint
     from .torch_operations import open_torch_operations
 
