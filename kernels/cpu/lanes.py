@@ -100,7 +100,6 @@ def outlined(name: str, count: int, emit: Emit) -> Any:
         4: lambda typing, a, b, c, d: (signature, build),
         5: lambda typing, a, b, c, d, e: (signature, build),
         6: lambda typing, a, b, c, d, e, f: (signature, build),
-        7: lambda typing, a, b, c, d, e, f, g: (signature, build),
     }[count]
     takes.__name__ = takes.__qualname__ = name
     return intrinsic(takes)

@@ -53,7 +53,7 @@ def matrix_tile(tokens: int, bits: int) -> Any:
 
     def build(b, panel, groups, x, row, ahead, out):
         totals = [[cgutils.alloca_once_value(b, const(FLOATS, 0.0)) for _ in range(2)] for _ in range(tokens)]
-        highs = [b.add(x, _times(b, row, token)) for token in range(tokens)]
+        highs = [_behind(b, x, row, token) for token in range(tokens)]
         biases, scales, sums = ([_behind(b, one, groups, n) for one in highs] for n in (BIAS, SCALE, SUM))
         with cgutils.for_range(b, groups) as loop:
             block = _behind(b, panel, loop.index, GROUP_BYTES[bits])
@@ -150,7 +150,3 @@ def _behind(b: ir.IRBuilder, address: Any, count: Any, size: int) -> Any:
 
 def _each(b: ir.IRBuilder, addresses: list[Any], count: Any, size: int) -> list[Any]:
     return [_behind(b, one, count, size) for one in addresses]
-
-
-def _times(b: ir.IRBuilder, stride: Any, count: int) -> Any:
-    return b.mul(stride, const(I64, count))
