@@ -199,7 +199,7 @@ class TakenStep:
             max_tokens=tokens, threads=1, exact_above=exact_above,
         )
         keys = random.standard_normal(1 << 16, np.float32).view(np.uint16)[1::2]  # as bfloat16
-        self.decoder.cache.reshape(-1)[:] = np.resize(keys.copy().view(np.uint8), self.decoder.cache.size)
+        self.decoder.cache[:] = np.resize(keys.copy().view(np.uint8), self.decoder.cache.shape)
         self.drawn = self.decoder.step(self.facts)  # kept, as the facts are: the plan goes on pointing to both
 
     def again(self, kind: int, times: int) -> Callable[[], None]:

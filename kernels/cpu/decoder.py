@@ -22,7 +22,7 @@ from .units import UNIT_BYTES
 
 PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
 BLOCK = 16  # tokens of a KV block: the width of a register
-KV_LAYOUT = "cpu: layer, head, block, key | value; bfloat16 in pairs"
+KV_LAYOUT = "cpu: block, layer, head, key | value; bfloat16 in pairs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,11 @@ class Decoder:
     ) -> None:
         """exact_above: which activations are rounded to 16 bits and not to 8 (rows.quantise)."""
         self.shape, self._weights, self._exact_above, self._threads = shape, weights, exact_above, threads
-        block_bytes = 4 * BLOCK * shape.dim
-        size = shape.layers * shape.kv_heads * blocks * block_bytes
-        self.cache = _untouched(size).reshape(shape.layers, shape.kv_heads, blocks, block_bytes)
+        head_bytes = 4 * BLOCK * shape.dim  # of one block of one layer
+        # All layers of a block side by side: what is not yet in use takes no memory, huge pages or not.
+        size = shape.layers * shape.kv_heads * head_bytes
+        room = _untouched(blocks * size).reshape(blocks, shape.layers, shape.kv_heads, head_bytes)
+        self.cache = room.transpose(1, 2, 0, 3)
         self._plan = np.zeros(p.PLACES, np.int64)
         self._layers = np.zeros((shape.layers, p.LAYER_PLACES), np.int64)
         self._kept: dict[int, NDArray[np.generic]] = {}  # what the plan's addresses point to
@@ -189,7 +191,7 @@ class Decoder:
 
 
 def _untouched(size: int) -> NDArray[np.uint8]:
-    """Bytes that take no memory before they are written, from the beginning of a page on."""
+    """Bytes that take no memory before they are written, from the beginning of a page on; NumPy asks for huge ones."""
     room = np.empty(size + PAGE, np.uint8)
     start = -room.ctypes.data % PAGE
     return room[start : start + size]

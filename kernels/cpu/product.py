@@ -14,7 +14,6 @@ from .tiles import GROUP, PANEL, SETS, low_tile, matrix_tile
 
 WRITE, ADD, GATE = 0, 1, 2  # what becomes of a result
 TILE = 4  # tokens at most: their sums and what they are made of fill the registers
-AHEAD = 8  # groups of weights that are asked for before they are needed
 SCRATCH = TILE * PANEL * 4
 
 
@@ -23,15 +22,15 @@ def _tile_of(bits: int) -> Any:
     lows = low_tile(bits)
 
     @native
-    def tile(tokens: int, panel: int, groups: int, x: int, row: int, ahead: int, out: int) -> None:
+    def tile(tokens: int, panel: int, groups: int, x: int, row: int, following: int, out: int) -> None:
         if tokens == 1:
-            one(panel, groups, x, row, ahead, out)
+            one(panel, groups, x, row, following, out)
         elif tokens == 2:
-            two(panel, groups, x, row, ahead, out)
+            two(panel, groups, x, row, following, out)
         elif tokens == 3:
-            three(panel, groups, x, row, ahead, out)
+            three(panel, groups, x, row, following, out)
         else:
-            four(panel, groups, x, row, ahead, out)
+            four(panel, groups, x, row, following, out)
         for token in range(tokens):
             if groups > 64 or peek_long(x + token * row + SETS * groups) != 0:
                 lows(panel, groups, x + token * row, out + token * 4 * PANEL)
@@ -50,29 +49,34 @@ def tokens_of_tile(left: int) -> int:
 
 
 @native
+def panel_bytes(width: int, bits: int) -> int:
+    """Of 32 outputs with so many inputs."""
+    return (width + GROUP - 1) // GROUP * (640 if bits == 4 else 1088)
+
+
+@native
 def product(
     panels: int, bits: int, first: int, end: int, width: int, x: int, tokens: int, bias: int, mode: int, out: int,
-    out_bytes: int, scratch: int,
+    out_bytes: int, scratch: int, then: int,
 ) -> None:
     """Panels `first` up to `end` of a matrix with `width` inputs, for all tokens.
 
     x: the tokens' rows, as rows.quantise makes them. bias: float32 an output, or 0. out: float32, `out_bytes` from one
-    token to the next.
+    token to the next. then: the panel that this thread multiplies afterwards.
     """
-    groups, row = (width + GROUP - 1) // GROUP, row_bytes(width)
-    panel_bytes = groups * (640 if bits == 4 else 1088)
+    groups, row, size = (width + GROUP - 1) // GROUP, row_bytes(width), panel_bytes(width, bits)
     for panel in range(first, end):
-        weights = panels + panel * panel_bytes
-        token, ahead = 0, AHEAD * (panel_bytes // groups)
+        weights = panels + panel * size
+        token, following = 0, weights + size if panel + 1 < end else then
         while token < tokens:
             count = tokens_of_tile(tokens - token)
             if bits == 4:
-                _tile_4(count, weights, groups, x + token * row, row, ahead, scratch)
+                _tile_4(count, weights, groups, x + token * row, row, following, scratch)
             else:
-                _tile_8(count, weights, groups, x + token * row, row, ahead, scratch)
+                _tile_8(count, weights, groups, x + token * row, row, following, scratch)
             for one in range(count):
                 _finish(scratch + one * 4 * PANEL, panel, bias, mode, out + (token + one) * out_bytes)
-            token, ahead = token + count, 0
+            token += count
 
 
 @native

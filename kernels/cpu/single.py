@@ -115,7 +115,7 @@ def multiply(
     panels = (outputs + PANEL - 1) // PANEL
     for one in range(first, first + times):
         product(matrices + one % of * matrix_bytes, bits, 0, panels, width, x, tokens, 0, mode, out, out_bytes,
-                scratch)
+                scratch, matrices + (one + 1) % of * matrix_bytes)
 
 
 @entry

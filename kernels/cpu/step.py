@@ -78,7 +78,7 @@ from .plan import (
     WIDE_BYTES,
     WINDOW,
 )  # fmt: skip
-from .product import ADD, GATE, WRITE, product, read_row
+from .product import ADD, GATE, WRITE, panel_bytes, product, read_row
 from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
 from .sums import total
@@ -98,17 +98,29 @@ def take(board: int, phase: int) -> int:
 
 
 @native
+def first_piece(matrix: int, bits: int, outputs: int, width: int, threads: int, which: int) -> int:
+    """The address of the weights that a thread multiplies first: nobody else takes them, so they can be asked for."""
+    return matrix + which * panels_of_piece(outputs, threads) * panel_bytes(width, bits)
+
+
+@native
+def panels_of_piece(outputs: int, threads: int) -> int:
+    return max(1, (outputs + PANEL - 1) // PANEL // (threads * SHARES))
+
+
+@native
 def share_product(
-    board: int, threads: int, phase: int, matrix: int, bits: int, outputs: int, width: int, x: int, tokens: int,
-    bias: int, mode: int, out: int, out_bytes: int, scratch: int,
+    board: int, threads: int, which: int, phase: int, matrix: int, bits: int, outputs: int, width: int, x: int,
+    tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int, then: int,
 ) -> None:
-    panels = (outputs + PANEL - 1) // PANEL
-    piece = max(1, panels // (threads * SHARES))
-    first = take(board, phase) * piece
+    """then: the weights that this thread multiplies in the phase after this one."""
+    panels, piece, size = (outputs + PANEL - 1) // PANEL, panels_of_piece(outputs, threads), panel_bytes(width, bits)
+    first = which * piece
     while first < panels:
+        following = (threads + take(board, phase)) * piece
         product(matrix, bits, first, min(first + piece, panels), width, x, tokens, bias, mode, out, out_bytes,
-                scratch)
-        first = take(board, phase) * piece
+                scratch, matrix + following * size if following < panels else then)
+        first = following
     meet(board, threads)
 
 
@@ -318,8 +330,9 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
         norm_rows(plan, board, threads, phase, layer[ATTENTION_NORM], epsilon, scratch)
         now = tick(plan, which, 1, now)
-        share_product(board, threads, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], qkv, hidden, bytes, tokens,
-                      layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch)
+        share_product(board, threads, which, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], qkv, hidden, bytes, tokens,
+                      layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch,
+                      first_piece(layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, threads, which))
         now = tick(plan, which, 2, now)
         turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
         now = tick(plan, which, 3, now)
@@ -327,24 +340,31 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         now = tick(plan, which, 4, now)
         merge_rows(plan, board, threads, phase + 4, scratch)
         now = tick(plan, which, 5, now)
-        share_product(board, threads, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, bytes,
-                      tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch)
+        share_product(board, threads, which, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, bytes,
+                      tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch,
+                      first_piece(layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden, threads, which))
         now = tick(plan, which, 6, now)
         norm_rows(plan, board, threads, phase + 6, layer[MLP_NORM], epsilon, scratch)
         now = tick(plan, which, 7, now)
-        share_product(board, threads, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden,
-                      bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch)
+        share_product(board, threads, which, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden,
+                      bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch,
+                      first_piece(layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, threads, which))
         now = tick(plan, which, 8, now)
         quantise_gated(plan, board, threads, phase + 8)
         now = tick(plan, which, 9, now)
-        share_product(board, threads, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, wide_bytes,
-                      tokens, 0, ADD, stream, stream_row, scratch)
+        if index + 1 < plan[LAYERS]:
+            coming = layers[index + 1]
+            then = first_piece(coming[QKV_MATRIX], coming[QKV_BITS], qkv, hidden, threads, which)
+        else:
+            then = first_piece(plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, threads, which)
+        share_product(board, threads, which, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, wide_bytes,
+                      tokens, 0, ADD, stream, stream_row, scratch, then)
         now = tick(plan, which, 10, now)
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
     now = tick(plan, which, 11, now)
-    share_product(board, threads, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, bytes,
-                  plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
+    share_product(board, threads, which, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, bytes,
+                  plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch, plan[HEAD])
     now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)
     tick(plan, which, 13, now)

@@ -38,6 +38,7 @@ from .sums import dot_group
 GROUP = 32  # inputs that share a scale
 PANEL = 32  # outputs of one tile: two registers of 16
 GROUP_BYTES = {4: 640, 8: 1088}  # of one panel: 32 x 32 numbers of 4 or 8 bits, 32 scales, and with 4 bits 32 minima
+AHEAD = 16  # groups of weights that are asked for before they are needed
 STEPS = GROUP // 4  # dot_bytes takes 4 inputs at a time
 # A token's row (rows.py): the high bytes of its groups; three facts of 4 bytes for each group; the set of groups that
 # have low bytes, 64 to a word; the low bytes; and one fact more for each group. They begin at so many bytes a group:
@@ -45,19 +46,23 @@ BIAS, SCALE, SUM, SETS = (GROUP + 4 * number for number in range(4))
 
 
 def matrix_tile(tokens: int, bits: int) -> Any:
-    """tile(panel, groups, x, row, ahead, out): out[token, 0:32] = x[token] times the panel, float32 [tokens, 32].
+    """tile(panel, groups, x, row, following, out): out[token, 0:32] = x[token] times the panel, float32 [tokens, 32].
 
-    x: the first token's row; `row` bytes further begins the next token's. ahead: weights so many bytes further are
-    asked for, further than the processor does by itself; 0 where they are at hand.
+    x: the first token's row; `row` bytes further begins the next token's. following: the panel after this one. Weights
+    are asked for some groups before they are needed, further than the processor does by itself, and across its end.
     """
 
-    def build(b, panel, groups, x, row, ahead, out):
+    def build(b, panel, groups, x, row, following, out):
         totals = [[cgutils.alloca_once_value(b, const(FLOATS, 0.0)) for _ in range(2)] for _ in range(tokens)]
         highs = [_behind(b, x, row, token) for token in range(tokens)]
         biases, scales, sums = ([_behind(b, one, groups, n) for one in highs] for n in (BIAS, SCALE, SUM))
+        ahead = b.select(b.icmp_signed("<", groups, const(I64, AHEAD)), groups, const(I64, AHEAD))
+        last = b.sub(groups, ahead)
+        within, beyond = _behind(b, panel, ahead, GROUP_BYTES[bits]), _behind(b, following, last, -GROUP_BYTES[bits])
         with cgutils.for_range(b, groups) as loop:
             block = _behind(b, panel, loop.index, GROUP_BYTES[bits])
-            coming = b.add(block, ahead)
+            coming = b.select(b.icmp_signed("<", loop.index, last), within, beyond)
+            coming = _behind(b, coming, loop.index, GROUP_BYTES[bits])
             for line in range(0, GROUP_BYTES[bits], 64):
                 prefetch.emit(b, b.add(coming, const(I64, line)))
             both = _dots(b, block, bits, _each(b, highs, loop.index, GROUP), _each(b, biases, loop.index, 4))

@@ -34,7 +34,7 @@ def multiply(
     for first, end in zip((0, *ends), ends, strict=False):
         product(
             address(matrix.data), matrix.bits, first, end, matrix.inputs, address(x), len(x),
-            0 if bias is None else address(bias), mode, address(out), out.strides[0], address(scratch),
+            0 if bias is None else address(bias), mode, address(out), out.strides[0], address(scratch), 0,
         )
     assert out[:, width:].tobytes() == guard
     return out[:, :width]
