@@ -169,8 +169,8 @@ class Decoder:
         own = -(-own // 64) * 64
         for place, size in (
             (p.STREAM, tokens * padded(shape.hidden)),
-            (p.BYTES, max(tokens, samples) * row_bytes(widest)),
-            (p.WIDE_BYTES, tokens * row_bytes(shape.wide)),
+            (p.BYTES, max(tokens, samples, self._threads) * row_bytes(widest)),
+            (p.WIDE_BYTES, max(tokens, self._threads) * row_bytes(shape.wide)),
             (p.QKV, tokens * padded((heads + 2 * shape.kv_heads) * shape.dim)),
             (p.QUERY, tokens * 2 * query),
             (p.ATTENDED, splits * tokens * 4 * query),

@@ -8,6 +8,7 @@ from .lanes import FLOATS, I64, INTS, add_ints, const, load_ints, outlined, peek
 from .native import entry, native
 from .plan import (
     ATTENTION_NORM,
+    BYTES,
     CACHE,
     FACTORS,
     LAYER_BYTES,
@@ -130,12 +131,12 @@ def _repeat(plan: np.ndarray, layer: np.ndarray, cache: int, board: int, kind: i
     write_atomic(board + TICKETS, np.int32(0))
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
     if kind == NORM:
-        norm_rows(plan, board, 1, 0, layer[ATTENTION_NORM], epsilon, plan[SCRATCH])
+        norm_rows(plan, board, 1, 0, layer[ATTENTION_NORM], epsilon, plan[BYTES], plan[SCRATCH])
     elif kind == TURN:
         turn_rows(plan, layer, cache, board, 1, 0, epsilon, scale)
     elif kind == ATTEND:
         attend_rows(plan, cache, board, 1, 0, plan[SCRATCH])
     elif kind == MERGE:
-        merge_rows(plan, board, 1, 0, plan[SCRATCH])
+        merge_rows(plan, board, 1, 0, plan[BYTES], plan[SCRATCH])
     elif kind == SAMPLE:
         sample_rows(plan, board, 1, 0, 0)

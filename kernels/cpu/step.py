@@ -78,60 +78,27 @@ from .plan import (
     WIDE_BYTES,
     WINDOW,
 )  # fmt: skip
-from .product import ADD, GATE, WRITE, panel_bytes, product, read_row
+from .product import ADD, GATE, WRITE, read_row
 from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
+from .sharing import SHARES, first_piece, next_row, share_product, take
 from .sums import total
-from .team import CELL, END, ORDER, TICKETS, add_atomic, announce, await_change, dismiss, meet, write_atomic
+from .team import CELL, END, ORDER, TICKETS, announce, await_change, dismiss, meet, write_atomic
 from .tiles import PANEL
 from .units import share_out
 
-SHARES = 8  # pieces a thread may take of a matrix: who is held up leaves more to the others
 PHASES = 10  # of a layer, at most
 _ZERO = np.float32(0.0)
 
 
 @native
-def take(board: int, phase: int) -> int:
-    """The next piece of this phase that nobody has."""
-    return add_atomic(board + TICKETS + CELL * phase, np.int32(1))
-
-
-@native
-def first_piece(matrix: int, bits: int, outputs: int, width: int, threads: int, which: int) -> int:
-    """The address of the weights that a thread multiplies first: nobody else takes them, so they can be asked for."""
-    return matrix + which * panels_of_piece(outputs, threads) * panel_bytes(width, bits)
-
-
-@native
-def panels_of_piece(outputs: int, threads: int) -> int:
-    return max(1, (outputs + PANEL - 1) // PANEL // (threads * SHARES))
-
-
-@native
-def share_product(
-    board: int, threads: int, which: int, phase: int, matrix: int, bits: int, outputs: int, width: int, x: int,
-    tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int, then: int,
-) -> None:
-    """then: the weights that this thread multiplies in the phase after this one."""
-    panels, piece, size = (outputs + PANEL - 1) // PANEL, panels_of_piece(outputs, threads), panel_bytes(width, bits)
-    first = which * piece
-    while first < panels:
-        following = (threads + take(board, phase)) * piece
-        product(matrix, bits, first, min(first + piece, panels), width, x, tokens, bias, mode, out, out_bytes,
-                scratch, matrix + following * size if following < panels else then)
-        first = following
-    meet(board, threads)
-
-
-@native
 def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     hidden = plan[HIDDEN]
-    token = take(board, phase)
+    token = next_row(board, threads, phase, -1)
     while token < plan[TOKENS]:
         id = peek_int(plan[IDS] + 4 * token)
         read_row(plan[EMBEDDING], plan[EMBEDDING_BITS], hidden, id, plan[STREAM] + token * padded(hidden))
-        token = take(board, phase)
+        token = next_row(board, threads, phase, token)
     meet(board, threads)
 
 
@@ -143,14 +110,14 @@ def padded(n: int) -> int:
 
 @native
 def norm_rows(
-    plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, scratch: int
+    plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, bytes: int, scratch: int
 ) -> None:
     hidden, exact_above = plan[HIDDEN], peek_double(plan[FACTORS] + 16)
-    token = take(board, phase)
+    token = next_row(board, threads, phase, -1)
     while token < plan[TOKENS]:
         norm(plan[STREAM] + token * padded(hidden), weight, scratch, hidden, epsilon)
-        quantise(scratch, hidden, exact_above, plan[BYTES] + token * row_bytes(hidden))
-        token = take(board, phase)
+        quantise(scratch, hidden, exact_above, bytes + token * row_bytes(hidden))
+        token = next_row(board, threads, phase, token)
     meet(board, threads)
 
 
@@ -240,10 +207,10 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
 
 
 @native
-def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: int) -> None:
+def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, bytes: int, scratch: int) -> None:
     heads, dim, tokens = plan[HEADS], plan[DIM], plan[TOKENS]
     exact_above = peek_double(plan[FACTORS] + 16)
-    token = take(board, phase)
+    token = next_row(board, threads, phase, -1)
     while token < tokens:
         position = peek_int(plan[POSITIONS] + 4 * token)
         first = max(0, position + 1 - plan[WINDOW]) // SPLIT if plan[WINDOW] > 0 else 0
@@ -251,18 +218,18 @@ def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, scratch: 
             place = token * heads + head
             merge(plan[ATTENDED] + 4 * dim * place, 4 * dim * tokens * heads, plan[STATES] + 8 * place,
                   8 * tokens * heads, first, position // SPLIT + 1, dim, scratch + 4 * dim * head)
-        quantise(scratch, heads * dim, exact_above, plan[BYTES] + token * row_bytes(heads * dim))
-        token = take(board, phase)
+        quantise(scratch, heads * dim, exact_above, bytes + token * row_bytes(heads * dim))
+        token = next_row(board, threads, phase, token)
     meet(board, threads)
 
 
 @native
-def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
+def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int, bytes: int) -> None:
     wide, exact_above = plan[WIDE], peek_double(plan[FACTORS] + 16)
-    token = take(board, phase)
+    token = next_row(board, threads, phase, -1)
     while token < plan[TOKENS]:
-        quantise(plan[GATED] + token * padded(wide), wide, exact_above, plan[WIDE_BYTES] + token * row_bytes(wide))
-        token = take(board, phase)
+        quantise(plan[GATED] + token * padded(wide), wide, exact_above, bytes + token * row_bytes(wide))
+        token = next_row(board, threads, phase, token)
     meet(board, threads)
 
 
@@ -322,13 +289,16 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
     scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
     stream, stream_row, bytes, wide_bytes = plan[STREAM], padded(hidden), plan[BYTES], plan[WIDE_BYTES]
+    crew = threads  # of the phases that take no longer than waiting for each other, where there is one row
+    if tokens == 1:
+        crew, bytes, wide_bytes = 1, bytes + which * row_bytes(max(hidden, query)), wide_bytes + which * row_bytes(wide)
     now = clock()
-    embed(plan, board, threads, 0)
+    embed(plan, board, crew, 0)
     now = tick(plan, which, 0, now)
     phase = 1
     for index in range(plan[LAYERS]):
         layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
-        norm_rows(plan, board, threads, phase, layer[ATTENTION_NORM], epsilon, scratch)
+        norm_rows(plan, board, crew, phase, layer[ATTENTION_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 1, now)
         share_product(board, threads, which, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], qkv, hidden, bytes, tokens,
                       layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch,
@@ -338,19 +308,19 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         now = tick(plan, which, 3, now)
         attend_rows(plan, cache, board, threads, phase + 3, scratch)
         now = tick(plan, which, 4, now)
-        merge_rows(plan, board, threads, phase + 4, scratch)
+        merge_rows(plan, board, crew, phase + 4, bytes, scratch)
         now = tick(plan, which, 5, now)
         share_product(board, threads, which, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, bytes,
                       tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch,
                       first_piece(layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden, threads, which))
         now = tick(plan, which, 6, now)
-        norm_rows(plan, board, threads, phase + 6, layer[MLP_NORM], epsilon, scratch)
+        norm_rows(plan, board, crew, phase + 6, layer[MLP_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 7, now)
         share_product(board, threads, which, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden,
                       bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch,
                       first_piece(layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, threads, which))
         now = tick(plan, which, 8, now)
-        quantise_gated(plan, board, threads, phase + 8)
+        quantise_gated(plan, board, crew, phase + 8, wide_bytes)
         now = tick(plan, which, 9, now)
         if index + 1 < plan[LAYERS]:
             coming = layers[index + 1]
@@ -363,7 +333,7 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
     now = tick(plan, which, 11, now)
-    share_product(board, threads, which, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, bytes,
+    share_product(board, threads, which, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, plan[BYTES],
                   plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch, plan[HEAD])
     now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)

@@ -123,7 +123,7 @@ def test_three_threads_compute_what_one_does(exact_above: float) -> None:
             table = shuffled(2, BLOCKS)
             rows = [table.row(ids, settings=(0.8, 20, 0.9, 0.01, 0.37)) for ids in several]
             results = []
-            for counts in ((60, 1, 19), (9, 1, 1), (1, 1, 0)):
+            for counts in ((60, 1, 18), (9, 1, 1), (1, 1, 0), (0, 0, 1)):
                 step = step_of(model.shape, [(row, n) for row, n in zip(rows, counts, strict=True) if n])
                 results += [decoder.step(step).tobytes(), logits_of(decoder, len(step.sampled)).tobytes()]
             found.append((results, [traces(decoder, row) for row in rows]))
