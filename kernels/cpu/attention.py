@@ -1,8 +1,7 @@
 """Attention over KV blocks where they lie: one unit is a few queries that share a KV head, over one split of the keys.
 
-The cache is [layer][KV head][block], and a block of 16 tokens is its keys [dim / 2][16][2] and then its values
-[8][dim][2], bfloat16: 16 scores at once need no sum across a register, both feed the same dot product of pairs, and
-blocks that were allocated one after another are read as one stream.
+A head's part of a block of 16 tokens is their keys [dim / 2][16][2] and then their values [8][dim][2], bfloat16: 16
+scores at once need no sum across a register, and both feed the same dot product of pairs.
 
 Keys are taken 64 at a time, counted from position 0, and in splits of 256: what one query computes, and in what order,
 depends on its own position alone. So it gives the same bits in a prefill, in a decode, and beside whomever.
