@@ -83,7 +83,7 @@ from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_va
 from .sample import BROKEN, sample_row
 from .sharing import SHARES, first_piece, next_row, share_product, take
 from .sums import total
-from .team import CELL, END, ORDER, PATIENCE, TICKETS, announce, await_change, dismiss, meet, write_atomic
+from .team import CELL, END, ORDER, TICKETS, announce, await_change, dismiss, meet, write_atomic
 from .tiles import PANEL
 from .units import share_out
 
@@ -351,7 +351,7 @@ def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, whi
         announce(board, ORDER, order)
     while True:
         if which != 0:
-            order = await_change(board, ORDER, order, PATIENCE)
+            order = await_change(board, ORDER, order)
         if order == END:
             return
         take_step(plan, layers, board, threads, which)

@@ -27,8 +27,7 @@ from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
 ORDER, ARRIVED, PHASE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(7))
-SPINS = 4000  # some 100 us: the others are mostly microseconds away
-PATIENCE = 16_000  # of who waits for the next step, which mostly follows as soon as it is scheduled: some 400 us
+SPINS = 4000  # some 40 us
 END = -1
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
 _WAIT, _WAKE = 128, 129  # of a futex that no other process sees
@@ -89,10 +88,10 @@ def this_core(b):
 
 
 @native
-def await_change(board: int, cell: int, old: int, spins: int) -> int:
-    """Waits until the cell holds something else, and returns it. It looks so many times before it sleeps."""
+def await_change(board: int, cell: int, old: int) -> int:
+    """Waits until the cell holds something else, and returns it."""
     if this_core() != read_atomic(board + CROWDED):
-        for _ in range(spins):
+        for _ in range(SPINS):
             found = read_atomic(board + cell)
             if found != old:
                 return found
@@ -126,7 +125,7 @@ def meet(board: int, threads: int) -> None:
         write_atomic(board + ARRIVED, np.int32(0))
         announce(board, PHASE, phase + 1)
     else:
-        await_change(board, PHASE, phase, SPINS)
+        await_change(board, PHASE, phase)
 
 
 @entry

@@ -19,7 +19,6 @@ from hamdam.kernels.cpu.team import (
     CROWDED,
     END,
     ORDER,
-    PATIENCE,
     SLEEPING,
     TICKETS,
     Team,
@@ -59,7 +58,7 @@ def follow(board: int, threads: int, which: int, seen: int, wrong: int, order: i
         announce(board, ORDER, order)
     while True:
         if which != 0:
-            order = await_change(board, ORDER, order, PATIENCE)
+            order = await_change(board, ORDER, order)
         if order == END:
             return
         add_atomic(wrong, np.int32(take_turns(board, threads, which, seen)))
