@@ -27,7 +27,7 @@ from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
 ORDER, ARRIVED, PHASE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(7))
-SPINS = 4000  # some 40 us
+SPINS = 4000  # some 100 us
 END = -1
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
 _WAIT, _WAKE = 128, 129  # of a futex that no other process sees
