@@ -16,8 +16,9 @@ from .facts import Floats, Ints, Shape, Step
 from .packing import Packed, aligned
 from .product import SCRATCH as PRODUCT_SCRATCH
 from .rows import row_bytes
+from .sharing import MOST_THREADS
 from .step import PHASES, padded, run_step
-from .team import Team
+from .team import Team, await_empty
 from .units import UNIT_BYTES
 
 PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
@@ -58,7 +59,8 @@ class Decoder:
         self, shape: Shape, weights: Weights, *, blocks: int, max_tokens: int, threads: int, exact_above: float
     ) -> None:
         """exact_above: which activations are rounded to 16 bits and not to 8 (rows.quantise)."""
-        self.shape, self._weights, self._exact_above, self._threads = shape, weights, exact_above, threads
+        self.shape, self._weights, self._exact_above = shape, weights, exact_above
+        self._threads = threads = min(threads, MOST_THREADS)
         head_bytes = 4 * BLOCK * shape.dim  # of one block of one layer
         # All layers of a block side by side: what is not yet in use takes no memory, huge pages or not.
         size = shape.layers * shape.kv_heads * head_bytes
@@ -73,6 +75,7 @@ class Decoder:
         self._largest: tuple[int, ...] = (0, 0, 0)  # tokens, splits and samples there is room for
         self._room(max_tokens, 1, 1)
         self._order = 0
+        self._given: Step | None = None
         plan, layers = self._plan, self._layers
 
         def follow(board: int, threads: int, which: int) -> None:
@@ -82,6 +85,8 @@ class Decoder:
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
+        await_empty(self._team.board)  # what somebody may still look at is neither changed nor given away
+        self._given = step
         self._room(len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled))
         results = np.empty(len(step.starts) - 1, np.int32)
         plan = self._plan
@@ -169,7 +174,7 @@ class Decoder:
         own = -(-own // 64) * 64
         for place, size in (
             (p.STREAM, tokens * padded(shape.hidden)),
-            (p.BYTES, max(tokens, samples, self._threads) * row_bytes(widest)),
+            (p.BYTES, max(tokens, samples, self._threads + 1) * row_bytes(widest)),
             (p.WIDE_BYTES, max(tokens, self._threads) * row_bytes(shape.wide)),
             (p.QKV, tokens * padded((heads + 2 * shape.kv_heads) * shape.dim)),
             (p.QUERY, tokens * 2 * query),

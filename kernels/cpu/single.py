@@ -18,9 +18,9 @@ from .plan import (
 )
 from .product import product
 from .rows import quantise, row_bytes
+from .sharing import clear
 from .step import attend_rows, merge_rows, norm_rows, sample_rows, turn_rows
 from .sums import dot_bf16, dot_group, total_ints
-from .team import TICKETS, write_atomic
 from .tiles import PANEL, STEPS
 
 NORM, TURN, ATTEND, MERGE, SAMPLE = (
@@ -128,7 +128,7 @@ def repeat(plan: np.ndarray, layers: np.ndarray, board: int, kind: int, times: i
 
 @native
 def _repeat(plan: np.ndarray, layer: np.ndarray, cache: int, board: int, kind: int) -> None:
-    write_atomic(board + TICKETS, np.int32(0))
+    clear(board, 1)
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
     if kind == NORM:
         norm_rows(plan, board, 1, 0, layer[ATTENTION_NORM], epsilon, plan[BYTES], plan[SCRATCH])

@@ -1,7 +1,8 @@
 """Step: one step of the decoder, for any mix of prefill and decode, as one call of compiled code. No Python inside.
 
-All threads run `take_step` and share out each phase by tickets; between two phases they meet. Only what a row's own
-numbers say goes into a row's result, in one order, so that nothing depends on who computes it or beside whom.
+All threads run `take_step` and share out each phase by tickets; the next one begins when all pieces of it are done.
+Only what a row's own numbers say goes into a row's result, in one order, so that nothing depends on who computes it or
+beside whom. A thread may still walk through phases that are over: what others read it writes only in pieces it took.
 """
 import numpy as np
 from numba import int64
@@ -81,9 +82,9 @@ from .plan import (
 from .product import ADD, GATE, WRITE, read_row
 from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
-from .sharing import SHARES, first_piece, next_row, share_product, take
+from .sharing import SHARES, clear, finish, first_piece, next_row, share_product, take
 from .sums import total
-from .team import CELL, END, ORDER, TICKETS, announce, await_change, dismiss, meet, write_atomic
+from .team import CLOSED, END, ORDER, announce, await_empty, await_order, dismiss, enter, leave, write_atomic
 from .tiles import PANEL
 from .units import share_out
 
@@ -94,12 +95,12 @@ _ZERO = np.float32(0.0)
 @native
 def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     hidden = plan[HIDDEN]
-    token = next_row(board, threads, phase, -1)
+    token, mine = next_row(board, threads, phase, -1), 0
     while token < plan[TOKENS]:
         id = peek_int(plan[IDS] + 4 * token)
         read_row(plan[EMBEDDING], plan[EMBEDDING_BITS], hidden, id, plan[STREAM] + token * padded(hidden))
-        token = next_row(board, threads, phase, token)
-    meet(board, threads)
+        token, mine = next_row(board, threads, phase, token), mine + 1
+    finish(board, threads, phase, mine, plan[TOKENS])
 
 
 @native
@@ -113,12 +114,12 @@ def norm_rows(
     plan: np.ndarray, board: int, threads: int, phase: int, weight: int, epsilon: float, bytes: int, scratch: int
 ) -> None:
     hidden, exact_above = plan[HIDDEN], peek_double(plan[FACTORS] + 16)
-    token = next_row(board, threads, phase, -1)
+    token, mine = next_row(board, threads, phase, -1), 0
     while token < plan[TOKENS]:
         norm(plan[STREAM] + token * padded(hidden), weight, scratch, hidden, epsilon)
         quantise(scratch, hidden, exact_above, bytes + token * row_bytes(hidden))
-        token = next_row(board, threads, phase, token)
-    meet(board, threads)
+        token, mine = next_row(board, threads, phase, token), mine + 1
+    finish(board, threads, phase, mine, plan[TOKENS])
 
 
 @native
@@ -128,12 +129,12 @@ def turn_rows(
     """Queries turned, scaled and laid out for attention; keys turned, and both keys and values stored."""
     tokens = plan[TOKENS]
     piece = max(1, min(16, tokens // (threads * 4)))  # tokens of a block share its lines: best one thread writes them
-    first = take(board, phase) * piece
+    first, mine = take(board, phase) * piece, 0
     while first < tokens:
         for token in range(first, min(first + piece, tokens)):
             turn_token(plan, layer, cache, token, epsilon, scale)
-        first = take(board, phase) * piece
-    meet(board, threads)
+        first, mine = take(board, phase) * piece, mine + 1
+    finish(board, threads, phase, mine, (tokens + piece - 1) // piece)
 
 
 @native
@@ -173,7 +174,7 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
     results, states, room = scratch + 64, scratch + 64 + 24 * dim, scratch + 128 + 24 * dim
     # A thread takes all KV heads of a unit, which lie side by side, or one where there are too few units for that.
     together = kv_heads if plan[UNITS] >= threads * SHARES else 1
-    ticket = take(board, phase) * together
+    ticket, mine = take(board, phase) * together, 0
     while ticket < plan[UNITS] * kv_heads:
         unit = plan[UNIT] + 16 * (ticket // kv_heads)
         token, count, split, row = peek_int(unit), peek_int(unit + 4), peek_int(unit + 8), peek_int(unit + 12)
@@ -202,15 +203,15 @@ def attend_rows(plan: np.ndarray, cache: int, board: int, threads: int, phase: i
                     poke_float(plan[STATES] + 8 * place, peek_float(states + 8 * one))
                     poke_float(plan[STATES] + 8 * place + 4, peek_float(states + 8 * one + 4))
                 done += rows
-        ticket = take(board, phase) * together
-    meet(board, threads)
+        ticket, mine = take(board, phase) * together, mine + 1
+    finish(board, threads, phase, mine, plan[UNITS] * kv_heads // together)
 
 
 @native
 def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, bytes: int, scratch: int) -> None:
     heads, dim, tokens = plan[HEADS], plan[DIM], plan[TOKENS]
     exact_above = peek_double(plan[FACTORS] + 16)
-    token = next_row(board, threads, phase, -1)
+    token, mine = next_row(board, threads, phase, -1), 0
     while token < tokens:
         position = peek_int(plan[POSITIONS] + 4 * token)
         first = max(0, position + 1 - plan[WINDOW]) // SPLIT if plan[WINDOW] > 0 else 0
@@ -219,25 +220,25 @@ def merge_rows(plan: np.ndarray, board: int, threads: int, phase: int, bytes: in
             merge(plan[ATTENDED] + 4 * dim * place, 4 * dim * tokens * heads, plan[STATES] + 8 * place,
                   8 * tokens * heads, first, position // SPLIT + 1, dim, scratch + 4 * dim * head)
         quantise(scratch, heads * dim, exact_above, bytes + token * row_bytes(heads * dim))
-        token = next_row(board, threads, phase, token)
-    meet(board, threads)
+        token, mine = next_row(board, threads, phase, token), mine + 1
+    finish(board, threads, phase, mine, tokens)
 
 
 @native
 def quantise_gated(plan: np.ndarray, board: int, threads: int, phase: int, bytes: int) -> None:
     wide, exact_above = plan[WIDE], peek_double(plan[FACTORS] + 16)
-    token = next_row(board, threads, phase, -1)
+    token, mine = next_row(board, threads, phase, -1), 0
     while token < plan[TOKENS]:
         quantise(plan[GATED] + token * padded(wide), wide, exact_above, bytes + token * row_bytes(wide))
-        token = next_row(board, threads, phase, token)
-    meet(board, threads)
+        token, mine = next_row(board, threads, phase, token), mine + 1
+    finish(board, threads, phase, mine, plan[TOKENS])
 
 
 @native
 def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: float, scratch: int) -> None:
     """Each row's last token: whether it is finite, and where the row samples, its norm as whole numbers."""
     hidden, exact_above = plan[HIDDEN], peek_double(plan[FACTORS] + 16)
-    row = take(board, phase)
+    row, mine = take(board, phase), 0
     while row < plan[ROWS]:
         x = plan[STREAM] + (peek_int(plan[STARTS] + 4 * (row + 1)) - 1) * padded(hidden)
         check = splat(_ZERO)
@@ -248,8 +249,8 @@ def last_rows(plan: np.ndarray, board: int, threads: int, phase: int, epsilon: f
             if peek_int(plan[SAMPLED] + 4 * sample) == row:
                 norm(x, plan[NORM], scratch, hidden, epsilon)
                 quantise(scratch, hidden, exact_above, plan[BYTES] + sample * row_bytes(hidden))
-        row = take(board, phase)
-    meet(board, threads)
+        row, mine = take(board, phase), mine + 1
+    finish(board, threads, phase, mine, plan[ROWS])
 
 
 @native
@@ -257,7 +258,7 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
     vocabulary = plan[VOCABULARY]
     size = padded(vocabulary)
     weights = plan[PICKING] + 2 * size * which
-    sample = take(board, phase)
+    sample, mine = take(board, phase), 0
     while sample < plan[SAMPLES]:
         row = peek_int(plan[SAMPLED] + 4 * sample)
         first, end = peek_int(plan[EDIT_STARTS] + 4 * sample), peek_int(plan[EDIT_STARTS] + 4 * (sample + 1))
@@ -268,8 +269,8 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
             peek_double(own + 24), peek_double(own + 32), weights, weights + size,
         )
         poke_int(plan[RESULTS] + 4 * row, np.int32(BROKEN_LOGITS if id == BROKEN else id))
-        sample = take(board, phase)
-    meet(board, threads)
+        sample, mine = take(board, phase), mine + 1
+    finish(board, threads, phase, mine, plan[SAMPLES])
 
 
 @native
@@ -290,10 +291,11 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
     scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
     stream, stream_row, bytes, wide_bytes = plan[STREAM], padded(hidden), plan[BYTES], plan[WIDE_BYTES]
     crew = threads  # of the phases that take no longer than waiting for each other, where there is one row
-    if tokens == 1:
-        crew, bytes, wide_bytes = 1, bytes + which * row_bytes(max(hidden, query)), wide_bytes + which * row_bytes(wide)
+    if tokens == 1:  # each for itself, and behind the row that is the head's
+        crew, bytes = 1, bytes + (1 + which) * row_bytes(max(hidden, query))
+        wide_bytes += which * row_bytes(wide)
     now = clock()
-    embed(plan, board, crew, 0)
+    embed(plan, board, threads, 0)
     now = tick(plan, which, 0, now)
     phase = 1
     for index in range(plan[LAYERS]):
@@ -342,24 +344,26 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
 
 @entry
 def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int, order: int) -> None:
-    """Thread 0 orders the step numbered `order`, takes part in it, and returns when it is done. Another thread takes
-    part in every step that is ordered from now on, and returns when the team ends."""
+    """Thread 0 opens the step numbered `order`, takes part in it, and returns when it is done; whoever is still in it
+    has nothing left to do there, but looks at what it was given. Another thread takes part in every step from now on,
+    and returns when the team ends."""
     if which == 0:
-        for phase in range(plan[LAYERS] * PHASES + 4):
-            write_atomic(board + TICKETS + CELL * phase, np.int32(0))
+        clear(board, plan[LAYERS] * PHASES + 4)
         share_out(plan)
         announce(board, ORDER, order)
-    while True:
-        if which != 0:
-            order = await_change(board, ORDER, order)
-        if order == END:
-            return
         take_step(plan, layers, board, threads, which)
-        if which == 0:
-            return
+        write_atomic(board + ORDER, np.int32(CLOSED))
+        return
+    order = await_order(board, CLOSED)
+    while order != END:
+        if enter(board, order):
+            take_step(plan, layers, board, threads, which)
+        leave(board)
+        order = await_order(board, order)
 
 
 def compile_step() -> None:
     """Compiles all that Python calls, and with it all the rest; or loads what was compiled."""
     run_step.compile((int64[::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]
+    await_empty.compile((int64,))  # type: ignore[attr-defined]
     dismiss.compile((int64,))  # type: ignore[attr-defined]

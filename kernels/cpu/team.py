@@ -1,15 +1,19 @@
-"""Team: the threads that take a step together, and how they meet. It knows no step.
+"""Team: the threads that take a step together, and how they wait for each other. It knows no step.
 
 All of them run compiled code without the interpreter's lock. Where one has to wait it spins for a moment, since the
 others are mostly microseconds away, and then sleeps in the kernel until it is woken: on a machine that is busy with
 something else it gives its core away instead of burning it, and at once where two of them were put on one core: the
 other cannot get on until it does.
 
+Nobody waits for a thread that has nothing to do (sharing.py), so one that was put to sleep may still walk through a
+step when the others are done with it. A step is therefore a house with a door: thread 0 opens it when everything lies
+ready, and closes it when all is done; before it moves anything it waits until the last one has left.
+
 The board is a few int32, each on a cache line of its own, that all of them see:
-  ORDER     counts the steps asked for; a negative one ends the team
-  ARRIVED   who stands at the barrier        PHASE     counts the barriers passed
+  ORDER     the number of the step that may be entered; CLOSED where none may; END ends the team
+  INSIDE    how many of the others are in it or at its door
   SLEEPING  who may need to be woken         LAST      the core of the one that the others waited for
-  CROWDED   a core where that was in vain    TICKETS   from here on, a counter for each piece of work that is shared out
+  CROWDED   a core where that was in vain    TICKETS   from here on a cell for each phase (sharing.py)
 """
 import platform
 import sys
@@ -26,9 +30,9 @@ from .lanes import ADDRESS, I32, I64, const, operation, pointer
 from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
-ORDER, ARRIVED, PHASE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(7))
+ORDER, INSIDE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(6))
 SPINS = 4000  # some 100 us
-END = -1
+CLOSED, END = 0, -1
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
 _WAIT, _WAKE = 128, 129  # of a futex that no other process sees
 
@@ -37,6 +41,12 @@ _WAIT, _WAKE = 128, 129  # of a futex that no other process sees
 def add_atomic(b, address, x):
     """Adds, and returns what was there before."""
     return b.atomic_rmw("add", pointer(b, address, I32), x, "seq_cst")
+
+
+@operation(types.int32, ADDRESS, types.int32)
+def set_atomic(b, address, bits):
+    """Sets bits, and returns what was there before."""
+    return b.atomic_rmw("or", pointer(b, address, I32), bits, "seq_cst")
 
 
 @operation(types.int32, ADDRESS)
@@ -116,16 +126,36 @@ def announce(board: int, cell: int, value: int) -> None:
 
 
 @native
-def meet(board: int, threads: int) -> None:
-    """Returns when all threads of the team have come here; what they wrote before is seen by all after."""
-    if threads == 1:
-        return
-    phase = read_atomic(board + PHASE)
-    if add_atomic(board + ARRIVED, np.int32(1)) == threads - 1:
-        write_atomic(board + ARRIVED, np.int32(0))
-        announce(board, PHASE, phase + 1)
-    else:
-        await_change(board, PHASE, phase)
+def await_order(board: int, before: int) -> int:
+    """Waits until a step may be entered that is not the one before, and returns its number, or END."""
+    order = read_atomic(board + ORDER)
+    if order == before:
+        order = await_change(board, ORDER, before)
+    if order == CLOSED:
+        order = await_change(board, ORDER, CLOSED)
+    return order
+
+
+@native
+def enter(board: int, order: int) -> bool:
+    """Whether the caller is in that step now; the door may have been closed. It has to leave in any case."""
+    add_atomic(board + INSIDE, np.int32(1))
+    return read_atomic(board + ORDER) == order
+
+
+@native
+def leave(board: int) -> None:
+    if add_atomic(board + INSIDE, np.int32(-1)) == 1 and read_atomic(board + SLEEPING) > 0:
+        write_atomic(board + LAST, this_core())
+        wake_all(board + INSIDE)
+
+
+@entry
+def await_empty(board: int) -> None:
+    """Waits until all have left, after the door was closed."""
+    inside = read_atomic(board + INSIDE)
+    while inside != 0:
+        inside = await_change(board, INSIDE, inside)
 
 
 @entry
