@@ -100,11 +100,9 @@ def _finish(found: int, panel: int, bias: int, mode: int, out: int) -> None:
 @native
 def read_row(panels: int, bits: int, width: int, row: int, out: int) -> None:
     """One output's weights as float32: the embedding of an id, where the head is the embedding too."""
-    groups = (width + GROUP - 1) // GROUP
-    size = 640 if bits == 4 else 1088
-    lane = row % PANEL
-    for group in range(groups):
-        block = panels + ((row // PANEL) * groups + group) * size
+    panel, size, lane = panels + row // PANEL * panel_bytes(width, bits), panel_bytes(GROUP, bits), row % PANEL
+    for group in range((width + GROUP - 1) // GROUP):
+        block = panel + group * size
         if bits == 8:
             scale = peek_half(block + 1024 + 2 * lane)
             for i in range(GROUP):
