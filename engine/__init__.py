@@ -23,7 +23,7 @@ from .errors import (
     SequenceFailed,
     TooManyInFlight,
 )
-from .events import EngineStats, Event, Finished, Prefilled, Queued, Started, Text, Timings, Usage
+from .events import EngineStats, Event, Finished, Prefilled, Queued, Started, Text, Timings, TokenLogprob, Usage
 from .generation import Generation
 from .opening import open_engine
 from .policy.sampling_params import SamplingParams
@@ -73,6 +73,7 @@ __all__ = [
     "Started",
     "Text",
     "Timings",
+    "TokenLogprob",
     "TooManyInFlight",
     "Usage",
     "Workload",

@@ -104,7 +104,8 @@ class Engine:
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id)
             text = self.codec.text_stream(
-                ids if chat.continue_last else (), params.stop, include_stop=params.include_stop_str
+                ids if chat.continue_last else (), params.stop, include_stop=params.include_stop_str,
+                logprobs=params.logprobs,
             )
         except BaseException:
             self._give_back(owner)

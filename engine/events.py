@@ -50,11 +50,34 @@ class Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and its log-probability, by the model's logits as they were before anything changed them.
+
+    token: its text, with U+FFFD for part of a character; its name where it has none (an end token, say).
+    data: its bytes. Of a token of the answer what is in the text of it: those of all tokens together are the text.
+    top: the likeliest tokens in its place, likeliest first, as many as were asked for.
+    """
+
+    token: str
+    data: bytes
+    logprob: float  # at least LOWEST
+    top: "tuple[TokenLogprob, ...]" = ()
+
+
+LOWEST = -9999.0
+"""Stands for every smaller log-probability: JSON has no infinity."""
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
-    """Text that is final: no half character, no beginning of a stop string. `token_ids` came with it (may be none)."""
+    """Text that is final: no half character, no beginning of a stop string. `token_ids` came with it (may be none).
+
+    `logprobs`, where they were asked for, are those of the tokens whose text is out with this piece.
+    """
 
     text: str
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from .events import Event, Finished, Prefilled, Queued, Started, Text, Timings, Usage
+from .policy.batch import Logprobs
 from .policy.progress import Admitted, Appended, Computed, Ended, Progress
 from .policy.sequence import Sequence
 from .text.text_stream import TextStream
@@ -83,8 +84,8 @@ class Generation:
                     self._emit(Started(self.sequence.num_prompt, cached))
             case Computed(done=done, total=total):
                 self._emit(Prefilled(done, total))
-            case Appended(token=token):
-                self._append(token)
+            case Appended(token=token, logprobs=logprobs):
+                self._append(token, logprobs)
             case Ended(reason=reason, stop_id=stop_id, error=error):
                 self._emit_text(self._stream.finish(), ())
                 self._sampled += stop_id is not None
@@ -104,19 +105,20 @@ class Generation:
             self._emit_text(self._stream.finish(), ())
             self._finish("stopped", error=why)
 
-    def _append(self, token: int) -> None:
+    def _append(self, token: int, logprobs: Logprobs | None) -> None:
         self._last = time.monotonic()
         self._first = self._first or self._last
         self._sampled += 1
         self._token_ids.append(token)
-        text, matched = self._stream.push(token)
+        text, matched = self._stream.push(token, logprobs)
         self._emit_text(text, (token,))
         if matched is not None:
             self._finish("stop", stop=matched, keep=len(self._token_ids))
 
     def _emit_text(self, text: str, token_ids: tuple[int, ...]) -> None:
-        if text or token_ids:
-            self._emit(Text(text, token_ids))
+        logprobs = self._stream.listed()
+        if text or token_ids or logprobs:
+            self._emit(Text(text, token_ids, logprobs))
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)

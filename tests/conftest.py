@@ -23,6 +23,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/execution/test_changing_runner.py",
         "engine/execution/test_native_accuracy.py",
         "engine/execution/test_native_invariance.py",
+        "engine/execution/test_native_logprobs.py",
         "engine/execution/test_native_opening.py",
         "engine/execution/test_native_runner.py",
         "engine/execution/test_packed_weights.py",

@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from hamdam.engine import Engine, EngineConfig
-from hamdam.engine.policy.batch import Batch, Broken
+from hamdam.engine.policy.batch import Batch, Broken, Logprobs, Result, Scored
 from hamdam.engine.text.codec import Codec
 
 CHATML = (
@@ -68,7 +68,7 @@ class ScriptedRunner:
         self.closed = False
         self._answers: dict[int, list[int]] = {}
 
-    def run(self, batch: Batch) -> list[int | Broken | None]:
+    def run(self, batch: Batch) -> list[Result]:
         if self.gate:
             self.gate.acquire()
         if self.step_seconds:
@@ -76,10 +76,18 @@ class ScriptedRunner:
         self.steps += 1
         self.computed += batch.tokens
         self.batches.append([(row.sequence.id, row.count) for row in batch.rows])
-        return [self._sample(row.sequence) if row.sample else None for row in batch.rows]
+        return [self._scored(row.sequence) if row.sample else None for row in batch.rows]
 
     def close(self) -> None:
         self.closed = True
+
+    def _scored(self, sequence) -> int | Scored | Broken:
+        """Who asks for logprobs is told that the n-th id of an answer has -n, and those that follow it 1 less each."""
+        id, position = self._sample(sequence), sequence.num_generated
+        if isinstance(id, Broken) or not sequence.params.logprobs:
+            return id
+        top = tuple(((id + k) % self.vocab_size, float(-position - k)) for k in range(sequence.params.top_logprobs))
+        return Scored(id, Logprobs(float(-position), top))
 
     def _sample(self, sequence) -> int | Broken:
         if sequence.id in self.broken:

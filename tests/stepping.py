@@ -6,7 +6,7 @@ from typing import Any
 
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import EngineConfig
-from hamdam.engine.policy.batch import Runner
+from hamdam.engine.policy.batch import Logprobs, Runner
 from hamdam.engine.policy.progress import Admitted, Appended, Ended
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.scheduler import Scheduler
@@ -18,6 +18,7 @@ ANYONE = Owner("anyone", "root", max_running=None, max_queued=None)
 @dataclass
 class Answer:
     ids: list[int] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)  # where they were asked for
     cached: int = 0
     reason: str = ""
     error: str | None = None
@@ -50,8 +51,9 @@ def run(scheduler: Scheduler, runner: Runner, *sequences: Sequence) -> list[Answ
             match fact:
                 case Admitted(cached=cached):
                     answer.cached = cached
-                case Appended(token=token):
+                case Appended(token=token, logprobs=logprobs):
                     answer.ids.append(token)
+                    answer.logprobs += [] if logprobs is None else [logprobs]
                 case Ended(reason=reason, error=error):
                     answer.reason, answer.error = reason, error
     scheduler.check_integrity()

@@ -105,6 +105,7 @@ class Row:
     done: int = 0
     settings: tuple[float, int, float, float, float] = GREEDY
     banned: Sequence[int] = ()
+    kept: int = -1  # as facts.Step has it
 
 
 @dataclass
@@ -154,6 +155,7 @@ def step_of(shape: Shape, rows: Sequence[tuple[Row, int]], *, quiet: Sequence[in
         settings=np.array([rows[number][0].settings for number in sampled], np.float64).reshape(-1, 5),
         edits=np.array([id for ids in banned for id in ids], np.int32), edit_starts=edit_starts,
         divisors=np.ones(edit_starts[-1], np.float32), added=np.full(edit_starts[-1], -np.inf, np.float32),
+        kept=np.array([rows[number][0].kept for number in sampled], np.int32),
     )
 
 

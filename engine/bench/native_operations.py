@@ -192,7 +192,7 @@ class TakenStep:
             tables=padded_tables, turns=np.full((tokens, shape.head_dim), 0.7, np.float32),
             sampled=np.arange(samples, dtype=np.int32), settings=np.zeros((samples, 5)),
             edits=np.zeros(0, np.int32), divisors=np.zeros(0, np.float32), added=np.zeros(0, np.float32),
-            edit_starts=np.zeros(samples + 1, np.int32),
+            edit_starts=np.zeros(samples + 1, np.int32), kept=np.full(samples, -1, np.int32),
         )
         self.decoder = Decoder(
             replace(shape_of(shape), layers=layers), _weights(random, shape, layers), blocks=sum(tables),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import BLOCK_SIZE
-from ..policy.batch import Batch, Broken, Runner
+from ..policy.batch import Batch, Result, Runner
 
 log = logging.getLogger("hamdam.engine")
 Floats = NDArray[np.float32]
@@ -53,7 +53,7 @@ class ChangingRunner:
         faster = ", until a faster path is ready" if self._first is not None and not self._stop.is_set() else ""
         return f"{self._now.description}{faster}"
 
-    def run(self, batch: Batch) -> list[int | Broken | None]:
+    def run(self, batch: Batch) -> list[Result]:
         if self._first is not None:
             if self._ready is not None:
                 self._change(self._first, self._ready)

@@ -12,7 +12,7 @@ from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
 from ..models.llama import Llama
-from ..policy.batch import Batch, Broken, Row
+from ..policy.batch import Batch, Result, Row
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .draws import BROKEN_HIDDEN
 from .gpu_memory import left_for_kv
@@ -101,7 +101,7 @@ class ModelRunner:
             self._graphs.prepare()
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> list[int | Broken | None]:
+    def run(self, batch: Batch) -> list[Result]:
         self._ops.copy_blocks(self._cache, batch.copies)
         if not batch.rows:
             return []
@@ -123,10 +123,10 @@ class ModelRunner:
         hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
         return Scores(hidden, self._model.logits(hidden[step.sampled], logits))
 
-    def _results(self, rows: list[Row], scores: Scores) -> list[int | Broken | None]:
+    def _results(self, rows: list[Row], scores: Scores) -> list[Result]:
         """A row that samples is judged by its logits, another by its hidden state: its blocks are about to be
         published, and what is not a number there would spread to all who share them."""
-        results: list[int | Broken | None] = [None] * len(rows)
+        results: list[Result] = [None] * len(rows)
         sampling = [index for index, row in enumerate(rows) if row.sample]
         if sampling:
             logits = scores.logits[: len(sampling)]

@@ -17,10 +17,11 @@ from hamdam.kernels.cpu.processor import KIND
 from ..config import BLOCK_SIZE, EngineConfig
 from ..loading.checkpoint import Checkpoint
 from ..models.rotary import inverse_frequencies
-from ..policy.batch import Batch, Broken, Row
+from ..policy.batch import Batch, Result, Row, Scored
 from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
 from .edits import NONE, edits
 from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
+from .logprobs import logprobs
 from .packed_weights import shape_of
 from .quality import EXACT_ABOVE
 
@@ -48,17 +49,23 @@ class NativeRunner:
             exact_above=EXACT_ABOVE[dtype],
         )
 
-    def run(self, batch: Batch) -> list[int | Broken | None]:
+    def run(self, batch: Batch) -> list[Result]:
         self.decoder.copy_blocks(batch.copies)
         if not batch.rows:
             return []
         rows = batch.rows
         order = sorted(range(len(rows)), key=lambda index: _neighbours(rows[index]))
-        drawn = self.decoder.step(self._step([rows[index] for index in order])).tolist()
+        step = self._step([rows[index] for index in order])
+        drawn = self.decoder.step(step).tolist()
         means = {NOTHING: None, HIDDEN: BROKEN_HIDDEN, LOGITS: BROKEN_LOGITS}
-        results: list[int | Broken | None] = [None] * len(rows)
+        results: list[Result] = [None] * len(rows)
         for index, id in zip(order, drawn, strict=True):
             results[index] = id if id >= 0 else means[id]
+        kept = self.decoder.kept_logits()
+        for row, place in zip(step.sampled.tolist(), step.kept.tolist(), strict=True):
+            index, id = order[row], drawn[row]
+            if place >= 0 and id >= 0:
+                results[index] = Scored(id, logprobs(kept[place], id, rows[index].sequence.params.top_logprobs))
         return results
 
     def take_kv(self, blocks: list[int], keys: Floats, values: Floats, layer: int) -> None:
@@ -75,6 +82,7 @@ class NativeRunner:
         positions = ints(position for span in spans for position in span)
         sampled = [index for index, row in enumerate(rows) if row.sample]
         changes = [edits(rows[index].sequence, self.vocab_size) for index in sampled]
+        asking = [rows[index].sequence.params.logprobs for index in sampled]
         return Step(
             ids=ints(id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]),
             owners=ints(index for index, row in enumerate(rows) for _ in range(row.count)),
@@ -88,6 +96,7 @@ class NativeRunner:
             divisors=np.concatenate([NONE.divisors, *(change.divisors for change in changes)]),
             added=np.concatenate([NONE.added, *(change.added for change in changes)]),
             edit_starts=ints(accumulate((len(change.ids) for change in changes), initial=0)),
+            kept=ints(sum(asking[:place]) if asks else -1 for place, asks in enumerate(asking)),
         )
 
     def _turns(self, positions: Ints) -> Floats:

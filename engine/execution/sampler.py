@@ -1,28 +1,54 @@
-"""Sampler: from one step's logits to one id a row, in PyTorch. The arithmetic is `Ops.sample`'s."""
+"""Sampler: from one step's logits to one id a row, in PyTorch. The arithmetic of the draw is `Ops.sample`'s."""
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from hamdam.kernels.ops import Ops
 
-from ..policy.batch import Broken
+from ..policy.batch import Broken, Logprobs, Scored
 from ..policy.sequence import Sequence
 from .draws import BROKEN_LOGITS, settings
 from .edits import edits
 
+AT_ONCE = 16  # rows whose log-softmax is sorted together: it takes ten times their memory
 
-def sample(ops: Ops, logits: Tensor, sequences: list[Sequence]) -> list[int | Broken]:
+
+def sample(ops: Ops, logits: Tensor, sequences: list[Sequence]) -> list[int | Scored | Broken]:
     """logits [rows, vocabulary]: this changes them. A row that is not all finite is Broken; others do not notice.
 
     On a GPU all is launched without waiting, while the logits may still be computed; only the ids are waited for.
     """
     finite = logits.sum(-1).isfinite()  # one infinity or not-a-number makes the sum one, ten times as fast
     logits.masked_fill_(~finite[:, None], 0.0)  # what `Ops.sample` is not made for; the id drawn from it is thrown away
+    scored = [row for row, sequence in enumerate(sequences) if sequence.params.logprobs]
+    unedited = logits[_there(torch.tensor(scored), logits)] if scored else None  # a copy, of these rows alone
     _edit(logits, sequences)
     asked = torch.tensor(list(map(settings, sequences)), dtype=torch.float64)
     heat, top_k, mass, least, drawn = _there(asked, logits).T
     ids = ops.sample(logits, heat, top_k.long(), mass, least, drawn)
-    return [BROKEN_LOGITS if id < 0 else id for id in ids.where(finite, -1).tolist()]
+    drawn_ids = ids.where(finite, -1).tolist()
+    found: list[int | Scored | Broken] = [BROKEN_LOGITS if id < 0 else id for id in drawn_ids]
+    if unedited is not None:
+        tops = [sequences[row].params.top_logprobs for row in scored]
+        for row, own in zip(scored, _logprobs(unedited, [max(drawn_ids[row], 0) for row in scored], tops), strict=True):
+            if drawn_ids[row] >= 0:
+                found[row] = Scored(drawn_ids[row], own)
+    return found
+
+
+def _logprobs(logits: Tensor, drawn: list[int], tops: list[int]) -> Iterator[Logprobs]:
+    """logits [rows, vocabulary]; of each row the id that was drawn, and how many of the likeliest are asked for."""
+    most = max(tops)
+    for start in range(0, len(logits), AT_ONCE):
+        own = logits[start : start + AT_ONCE].double().log_softmax(-1)
+        ids = torch.tensor(drawn[start : start + AT_ONCE], device=own.device)
+        of_drawn = own.gather(1, ids[:, None])[:, 0].tolist()
+        values, order = own.sort(dim=-1, descending=True, stable=True) if most else (own, own)
+        listed = zip(order[:, :most].tolist(), values[:, :most].tolist(), strict=True)
+        for worth, top, (likeliest, worths) in zip(of_drawn, tops[start : start + AT_ONCE], listed, strict=True):
+            yield Logprobs(worth, tuple(zip(likeliest[:top], worths[:top], strict=True)))
 
 
 def _edit(logits: Tensor, sequences: list[Sequence]) -> None:

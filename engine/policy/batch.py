@@ -34,6 +34,29 @@ class Broken:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """log-softmax of a row's logits as the model gave them: before edits, masks and temperature.
+
+    `top` has the likeliest ids with theirs, likeliest first, of equal ones the lower id first.
+    """
+
+    drawn: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """In place of a sampled id, where the row's sequence asks for logprobs."""
+
+    id: int
+    logprobs: Logprobs
+
+
+Result = int | Scored | Broken | None
+"""Of a row: the sampled id, alone or Scored; Broken; None where the row has no `sample`."""
+
+
 class Runner(Protocol):
     """What the step loop asks of what computes. Lives on the engine's thread; never asked twice at a time.
 
@@ -50,7 +73,7 @@ class Runner(Protocol):
     def description(self) -> str:
         """The device and what it computes in, for people."""
 
-    def run(self, batch: Batch) -> list[int | Broken | None]:
-        """One entry a row: the sampled id, Broken, or None where the row has no `sample`."""
+    def run(self, batch: Batch) -> list[Result]:
+        """One entry a row."""
 
     def close(self) -> None: ...

@@ -1,6 +1,7 @@
 """What a step changed, one fact at a time, for whoever reports it. Not events for a client (engine/events.py)."""
 from dataclasses import dataclass
 
+from .batch import Logprobs
 from .sequence import Sequence
 
 
@@ -23,10 +24,14 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """`token` is the next id of the answer. An end id is never appended: it is `Ended.stop_id`."""
+    """`token` is the next id of the answer. An end id is never appended: it is `Ended.stop_id`.
+
+    `logprobs` are there where the sequence asks for them.
+    """
 
     sequence: Sequence
     token: int
+    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from ..errors import InvalidField
 
 MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
 MAX_BIASES, MAX_ALLOWED, MAX_BAD_WORDS = 1024, 4096, 64  # each costs every step a little
+MAX_TOP_LOGPROBS = 20
 BANNED = -100.0  # a bias that says "never", as OpenAI's interface has it
 
 
@@ -47,7 +48,8 @@ class SamplingParams:
     `presence_penalty` and `frequency_penalty` count what was generated, `repetition_penalty` (1 is off) the prompt too.
     `logit_bias` is added to the logits of ids; -100 bans one. None but `allowed_token_ids` are drawn, ends among them
     only where they are listed. `bad_words` are not generated in the tokenizer's own spelling. `include_stop_str` leaves
-    the stop string that ended an answer in its text.
+    the stop string that ended an answer in its text. `logprobs` gives each token of the answer its log-probability, and
+    `top_logprobs` that of so many of the likeliest tokens beside it.
     """
 
     temperature: float = 1.0
@@ -68,6 +70,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     bad_words: tuple[str, ...] = ()
     include_stop_str: bool = False
+    logprobs: bool = False
+    top_logprobs: int = 0
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0, 2)
@@ -85,9 +89,12 @@ class SamplingParams:
             _integer("max_tokens", self.max_tokens, 1, 1 << 53)
             if self.min_tokens > self.max_tokens:
                 raise InvalidField("min_tokens", "must not be above max_tokens")
-        for name in ("ignore_eos", "include_stop_str"):
+        for name in ("ignore_eos", "include_stop_str", "logprobs"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidField(name, "true or false is needed")
+        _integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidField("top_logprobs", "logprobs has to be true for it")
         self._check_stops()
         self._check_ids()
 

@@ -13,7 +13,7 @@ from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import PromptTooLong
 from ..events import EngineStats
 from .admission import Admission
-from .batch import Batch, Broken, Row
+from .batch import Batch, Broken, Logprobs, Result, Row, Scored
 from .block_pool import BlockPool
 from .fairness import FairQueue
 from .integrity import check
@@ -90,7 +90,7 @@ class Scheduler:
         self._in_flight = bool(batch.rows)
         return batch
 
-    def update(self, batch: Batch, drawn: Ordered[int | Broken | None], now: float) -> list[Progress]:
+    def update(self, batch: Batch, drawn: Ordered[Result], now: float) -> list[Progress]:
         """`drawn` has one entry a row, as `Runner.run` gives them. A broken row ends its own sequence alone."""
         self._now, self._in_flight = now, False
         facts, self._facts = self._facts, []
@@ -99,7 +99,9 @@ class Scheduler:
                 facts.append(self._end(row.sequence, "failed", error=token.why))
                 continue
             facts += self._advance(row.sequence, row.count)
-            if token is not None:
+            if isinstance(token, Scored):
+                facts += self._draw(row.sequence, token.id, token.logprobs)
+            elif token is not None:
                 facts += self._draw(row.sequence, token)
         return facts
 
@@ -203,14 +205,14 @@ class Scheduler:
             return []
         return [Computed(sequence, sequence.num_computed, sequence.num_prompt)]
 
-    def _draw(self, sequence: Sequence, token: int) -> list[Progress]:
+    def _draw(self, sequence: Sequence, token: int, logprobs: Logprobs | None = None) -> list[Progress]:
         """A stop id ends the answer and is no part of its ids: its KV is not computed, and nobody keeps it."""
         self._sampled += 1
         self._queue.charge(sequence, 1)
         if token in sequence.stop_ids:
             return [self._end(sequence, "stop", stop_id=token)]
         sequence.ids.append(token)
-        appended = Appended(sequence, token)
+        appended = Appended(sequence, token, logprobs)
         if sequence.num_generated < sequence.max_tokens:
             return [appended]
         return [appended, self._end(sequence, "length")]

@@ -12,6 +12,7 @@ from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
 from .stop_strings import StopStrings
 from .text_stream import TextStream
+from .token_log import TokenLog
 from .tokenizer import Tokenizer, require_text
 
 
@@ -38,6 +39,7 @@ class Codec:
         size = max(vocabulary.values(), default=-1) + 1
         self._tokenizer = Tokenizer(tokenizer, chat_template, bos_id=bos_id, size=size)
         self._bytes = TokenBytes(tokenizer, vocabulary, self._tokenizer.special_ids | frozenset(eos_ids))
+        self._name = tokenizer.id_to_token
         self._clock = clock
         facts = "\0".join((self._tokenizer.digest, chat_template or "", bos_text, eos_text))
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]
@@ -67,11 +69,18 @@ class Codec:
         """The text of a whole answer, the same as streaming it."""
         return self._bytes.decode(ids)
 
+    def spelled(self, token: int) -> tuple[str, bytes]:
+        """A token's text, with U+FFFD for part of a character, and its bytes; of one without text its name."""
+        data = self._bytes[token]
+        return (data.decode("utf-8", "replace") if data else self._name(token) or ""), data
+
     def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
         """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
         return Detokenizer(self._bytes, prompt_ids)
 
     def text_stream(
-        self, prompt_ids: Sequence[int] = (), stops: tuple[str, ...] = (), *, include_stop: bool = False
+        self, prompt_ids: Sequence[int] = (), stops: tuple[str, ...] = (), *, include_stop: bool = False,
+        logprobs: bool = False,
     ) -> TextStream:
-        return TextStream(self.detokenizer(prompt_ids), StopStrings(stops), include_stop=include_stop)
+        log = TokenLog(self.spelled) if logprobs else None
+        return TextStream(self.detokenizer(prompt_ids), StopStrings(stops), include_stop=include_stop, log=log)

@@ -122,6 +122,7 @@ class Detokenizer:
         self._table = table
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = table.strip
+        self.data = b""  # what the last id added to the text
         tail = b""
         for token in reversed(prompt_ids):
             tail = table[token] + tail
@@ -137,7 +138,13 @@ class Detokenizer:
             spaces = _leading_spaces(data, self._strip)
             data = data[spaces:]
             self._strip = 0 if data else self._strip - spaces
+        self.data = data
         return self._decoder.decode(data)
+
+    @property
+    def half(self) -> bytes:
+        """The beginning of a character that is not whole yet."""
+        return self._decoder.getstate()[0]
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)

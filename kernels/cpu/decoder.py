@@ -87,7 +87,8 @@ class Decoder:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
         await_empty(self._team.board)  # what somebody may still look at is neither changed nor given away
         self._given = step
-        self._room(len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled))
+        kept = int(step.kept.max(initial=-1)) + 1
+        self._room(len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled) + kept)
         results = np.empty(len(step.starts) - 1, np.int32)
         plan = self._plan
         plan[p.TOKENS], plan[p.ROWS] = len(step.ids), len(results)
@@ -96,7 +97,7 @@ class Decoder:
             (p.IDS, step.ids), (p.OWNERS, step.owners), (p.POSITIONS, step.positions), (p.STARTS, step.starts),
             (p.TABLES, step.tables), (p.TURNS, step.turns), (p.SAMPLED, step.sampled), (p.SETTINGS, step.settings),
             (p.EDITS, step.edits), (p.DIVISORS, step.divisors), (p.ADDED, step.added),
-            (p.EDIT_STARTS, step.edit_starts), (p.RESULTS, results),
+            (p.EDIT_STARTS, step.edit_starts), (p.KEPT, step.kept), (p.RESULTS, results),
         ):
             plan[place] = array.__array_interface__["data"][0]
         self._order = self._order % 0x3FFFFFFF + 1
@@ -105,9 +106,17 @@ class Decoder:
 
     def logits(self, samples: int) -> Floats:
         """[S, vocabulary]: what the last step drew from, valid until the next one, edits included."""
-        room = self._kept[p.LOGITS].view(np.float32)
-        width = padded(self.shape.vocabulary) // 4
-        return room[: samples * width].reshape(samples, width)[:, : self.shape.vocabulary]
+        return self._logits(0, samples)
+
+    def kept_logits(self) -> Floats:
+        """[kept, vocabulary]: those that the last step was to keep, before edits, valid until the next one."""
+        if self._given is None:
+            return self._logits(0, 0)
+        return self._logits(len(self._given.sampled), int(self._given.kept.max(initial=-1)) + 1)
+
+    def _logits(self, first: int, count: int) -> Floats:
+        room, width = self._kept[p.LOGITS].view(np.float32), padded(self.shape.vocabulary) // 4
+        return room[first * width : (first + count) * width].reshape(count, width)[:, : self.shape.vocabulary]
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies block a onto block b in all layers, for each (a, b) in order."""

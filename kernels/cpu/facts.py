@@ -39,3 +39,4 @@ class Step:
     divisors: Floats  # [E] by which such a logit is divided where it is above zero, and multiplied elsewhere
     added: Floats  # [E] and what is then added; -inf: never taken
     edit_starts: Ints  # [S + 1] where each sample's begin
+    kept: Ints  # [S] a number from 0 on where a sample's logits are also kept as they were before edits; else -1

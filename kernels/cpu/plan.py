@@ -23,7 +23,7 @@ A place holds a count, or an address, or 0 for what a model does not have.
     ATTENDED,  # float32 [splits, tokens, heads, dim]
     STATES,  # float32 [splits, tokens, heads, 2]
     GATED,  # float32 [tokens, wide]
-    LOGITS,  # float32 [samples, vocabulary up to a multiple of 32]
+    LOGITS,  # float32 [samples and kept ones, vocabulary up to a multiple of 32]
     PICKING,  # room for a thread to sample in
     SCRATCH, SCRATCH_BYTES,  # a thread's own, and how much
     # The step
@@ -39,10 +39,11 @@ A place holds a count, or an address, or 0 for what a model does not have.
     SETTINGS,  # float64 [samples, 5]: temperature, top_k, top_p, min_p, uniform
     EDITS, DIVISORS, ADDED,  # int32 ids, float32, float32: what is changed of logits
     EDIT_STARTS,  # int32 [samples + 1]: where each sample's begin
+    KEPT,  # int32 [samples]: the row behind the samples' to which its logits are copied before edits, or -1
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(50)
-PLACES = 50
+) = range(51)
+PLACES = 51
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",

@@ -38,6 +38,7 @@ from .plan import (
     HEADS,
     HIDDEN,
     IDS,
+    KEPT,
     KEY_NORM,
     KV_HEADS,
     LAYER_BYTES,
@@ -260,7 +261,11 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
     weights = plan[PICKING] + 2 * size * which
     sample, mine = take(board, phase), 0
     while sample < plan[SAMPLES]:
-        row = peek_int(plan[SAMPLED] + 4 * sample)
+        row, kept = peek_int(plan[SAMPLED] + 4 * sample), peek_int(plan[KEPT] + 4 * sample)
+        if kept >= 0:
+            logits, copy = plan[LOGITS] + sample * size, plan[LOGITS] + (plan[SAMPLES] + kept) * size
+            for i in range(0, size, 64):
+                store(copy + i, load(logits + i))
         first, end = peek_int(plan[EDIT_STARTS] + 4 * sample), peek_int(plan[EDIT_STARTS] + 4 * (sample + 1))
         own = plan[SETTINGS] + 40 * sample
         id = sample_row(

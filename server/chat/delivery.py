@@ -8,6 +8,7 @@ from .protocol import RunEvent, ServerEvent, TextDelta
 from .turn import Turn
 
 MAX_DELTA = 64 << 10  # characters of one merged delta, so that one frame never fills a peer's window alone
+LISTED = 100  # characters that a token and its log-probability take, about
 
 
 class Cursor:
@@ -51,16 +52,18 @@ class Cursor:
         return self.seen < len(self.turn.numbered)
 
     def _merged(self, first: TextDelta) -> TextDelta:
-        pieces, size, last = [first.delta], len(first.delta), first
+        merged, size = [first], _size(first)
         for event in self.turn.numbered[self.seen + 1 :]:
-            if not isinstance(event, TextDelta) or size + len(event.delta) > MAX_DELTA:
+            if not isinstance(event, TextDelta) or size + _size(event) > MAX_DELTA:
                 break
-            pieces.append(event.delta)
-            size, last = size + len(event.delta), event
+            merged.append(event)
+            size += _size(event)
+        last = merged[-1]
         self.seen = last.sequence_number
         if last is first:
             return first
-        return replace(last, delta="".join(pieces), from_seq=first.sequence_number)
+        text, logprobs = "".join(one.delta for one in merged), [own for one in merged for own in one.logprobs or ()]
+        return replace(last, delta=text, from_seq=first.sequence_number, logprobs=logprobs or None)
 
     def _state(self) -> RunEvent | None:
         for kind, (version, event) in self.turn.states.items():
@@ -68,3 +71,7 @@ class Cursor:
                 self._states[kind] = version
                 return event
         return None
+
+
+def _size(event: TextDelta) -> int:
+    return len(event.delta) + LISTED * sum(1 + len(own.top_logprobs) for own in event.logprobs or ())

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from ..logprobs import Listed
+
 PROTOCOL = "hamdam.v1"
 MIN_COALESCE_MS, MAX_COALESCE_MS, COALESCE_MS = 15, 250, 33
 HEARTBEAT_MS = 20_000
@@ -261,11 +263,16 @@ class ResponseInProgress(Numbered, frozen=True, kw_only=True, tag="response.in_p
 
 
 class TextDelta(Numbered, frozen=True, kw_only=True, tag="response.output_text.delta"):
-    """Covers `from_seq … sequence_number`; `from_seq` is left out when they are equal."""
+    """Covers `from_seq … sequence_number`; `from_seq` is left out when they are equal.
+
+    `logprobs`, where `sampling.logprobs` asked for them, are those of the tokens whose text this completes; the text
+    may be empty. They are kept as long as the run is: a snapshot has none.
+    """
 
     item_id: str
     delta: str
     from_seq: int | None = None
+    logprobs: list[Listed] | None = None
 
 
 class TextDone(Numbered, frozen=True, kw_only=True, tag="response.output_text.done"):

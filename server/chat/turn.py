@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from hamdam.engine import Finished, Generation, Prefilled, Queued, Started, Text
 
+from ..logprobs import listed
 from .ending import Ending
 from .place import pack_ids
 from .protocol import (
@@ -150,11 +151,11 @@ class Turn:
 
     def _grow(self, event: Text, now: float) -> None:
         self._token_ids.extend(event.token_ids)
-        if not event.text:
+        if not (event.text or event.logprobs):
             return
         self.states.pop(ResponsePrefill, None)
         self._pieces.append(event.text)
-        self.add(TextDelta, item_id=self.names.item_id, delta=event.text)
+        self.add(TextDelta, item_id=self.names.item_id, delta=event.text, logprobs=listed(event.logprobs) or None)
         self._first_text = self._first_text or now
         usage, lasted = self.generation.usage, now - self._first_text
         output, tps = usage.output_tokens, (usage.output_tokens - 1) / lasted if lasted else 0.0

@@ -19,7 +19,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {  # the values that ask for nothing; n
     "audio": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logprobs": (False,),
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "prediction": (),
@@ -29,7 +28,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {  # the values that ask for nothing; n
     "store": (False,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "verbosity": (),
     "web_search_options": (),
 }

@@ -18,6 +18,7 @@ from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
 from ..cutting import cut
 from ..errors import ApiError
+from ..logprobs import Listed, listed
 from ..people.authenticator import Authenticator
 from ..people.identity import Identity, Unauthorized
 from ..people.permissions import Act, require
@@ -116,14 +117,16 @@ class Answer:
 
     async def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
         text: list[str] = []
+        logprobs: list[Listed] = []
         async for event in generation:
             if isinstance(event, Text):
                 text.append(event.text)
+                logprobs += listed(event.logprobs)
             elif isinstance(event, Finished):
                 return {
                     "index": index,
                     "message": {"role": "assistant", "content": "".join(text), "refusal": None},
-                    "logprobs": None,
+                    "logprobs": _logprobs(logprobs) if self.asked.params.logprobs else None,
                     **self._reasons(event),
                 }
         raise RuntimeError("a generation ended without saying so")
@@ -150,14 +153,16 @@ class Answer:
     async def _speak(self, index: int, generation: Generation, say: "Say") -> None:
         await say(self._chunk(index, {"role": "assistant", "content": ""}))
         async for event in generation:
-            if isinstance(event, Text) and event.text:
-                await say(self._chunk(index, {"content": event.text}))
+            if isinstance(event, Text) and (event.text or event.logprobs):
+                await say(self._chunk(index, {"content": event.text}, logprobs=listed(event.logprobs)))
             elif isinstance(event, Finished):
                 await say(self._chunk(index, {}, event))
 
-    def _chunk(self, index: int, delta: dict[str, str], finished: Finished | None = None) -> dict[str, Any]:
+    def _chunk(
+        self, index: int, delta: dict[str, str], finished: Finished | None = None, logprobs: Sequence[Listed] = ()
+    ) -> dict[str, Any]:
         reasons = self._reasons(finished) if finished else {"finish_reason": None}
-        choice = {"index": index, "delta": delta, "logprobs": None, **reasons}
+        choice = {"index": index, "delta": delta, "logprobs": _logprobs(logprobs) if logprobs else None, **reasons}
         chunk = {"object": "chat.completion.chunk", **self.head, "choices": [choice]}
         return chunk | {"usage": None} if self.asked.include_usage else chunk
 
@@ -183,6 +188,10 @@ class Answer:
         if finished.reason == "stopped":
             raise ApiError("engine_unavailable", "The engine stopped.")
         raise ApiError("internal", f"The answer failed: {finished.error or finished.reason}.")
+
+
+def _logprobs(content: Sequence[Listed]) -> dict[str, Any]:
+    return {"content": content, "refusal": None}
 
 
 Say = Callable[[dict[str, Any]], Awaitable[None]]

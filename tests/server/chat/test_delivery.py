@@ -17,6 +17,7 @@ from hamdam.server.chat.protocol import (
     TextDone,
 )
 from hamdam.server.chat.turn import Beginning, Names, Turn
+from hamdam.server.logprobs import Likely, Listed
 
 NAMES = Names(user_id="u", conversation_id="c", response_id="r", item_id="m", client_id="k")
 TICK = 0.033
@@ -118,6 +119,28 @@ def test_one_frame_is_bounded_however_much_waits(monkeypatch: pytest.MonkeyPatch
     deltas = [e for e in take(cursor, 10.0) if isinstance(e, TextDelta)]
     assert [len(e.delta) for e in deltas] == [8] * 5 + [40]
     assert "".join(e.delta for e in deltas) == turn.text
+
+
+def test_log_probabilities_stay_with_their_text_and_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = a_turn()
+    cursor = Cursor(turn, 1)
+    likely = [Likely(token="x", logprob=-1.0, bytes=[120])]
+    for number in range(6):
+        own = Listed(token="a", logprob=-float(number), bytes=[97], top_logprobs=likely)
+        turn.add(TextDelta, item_id="m", delta="a" if number < 5 else "", logprobs=[own])
+    [delta] = take(cursor, 10.0)
+    assert (delta.delta, [one.logprob for one in delta.logprobs]) == ("aaaaa", [0, -1, -2, -3, -4, -5])
+    monkeypatch.setattr(delivery, "MAX_DELTA", 4 * delivery.LISTED + 2)  # of two tokens and what is beside them
+    end(turn)
+    deltas = [event for event in take(Cursor(turn, 1), 20.0) if isinstance(event, TextDelta)]
+    assert [len(one.logprobs) for one in deltas] == [2, 2, 2]
+
+
+def test_a_delta_without_log_probabilities_says_nothing_of_them() -> None:
+    turn = a_turn()
+    write(turn, "b")
+    [delta] = take(Cursor(turn, 1), 10.0)
+    assert delta.logprobs is None
 
 
 def test_of_a_state_the_latest_is_enough_and_none_outlives_the_run() -> None:
