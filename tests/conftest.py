@@ -27,6 +27,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/execution/test_native_opening.py",
         "engine/execution/test_native_runner.py",
         "engine/execution/test_packed_weights.py",
+        "engine/execution/test_quantised_checkpoints.py",
         "engine/execution/test_runners.py",
     ),
     "gguf": (

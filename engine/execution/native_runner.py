@@ -2,7 +2,7 @@
 
 It makes arrays of facts; what to compute was chosen before, and how is hamdam.kernels.cpu's.
 """
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -41,7 +41,7 @@ class NativeRunner:
         self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, KV_BYTES)
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
-        self.description = describe(dtype, threads)
+        self.description = describe(dtype, threads, checkpoint.rounded())
         self.kv_fingerprint = fingerprint(checkpoint, dtype)
         self._frequencies = inverse_frequencies(model)
         self.decoder = Decoder(
@@ -112,9 +112,11 @@ def ints(numbers: Iterable[int]) -> Ints:
     return np.array(list(numbers), np.int32)
 
 
-def describe(dtype: str, threads: int) -> str:
+def describe(dtype: str, threads: int, rounded: Sequence[str] = ()) -> str:
+    """rounded: formats of weights that were made 8 bits of other ones."""
     slower = f" ({KIND})" if KIND else ""
-    return f"{dtype} on cpu{slower}, {threads} thread{'s' * (threads > 1)}"
+    loss = f", {' and '.join(rounded)} rounded to 8 bits" if rounded else ""
+    return f"{dtype} on cpu{slower}, {threads} thread{'s' * (threads > 1)}{loss}"
 
 
 def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:

@@ -6,24 +6,35 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer
 
 from ..models.config import ModelConfig
-from .numbers import Floats, Numbers, Quantized
+from .coded import Coded
+from .numbers import DTYPES, Floats, Numbers, Quantized
 
 
 class Weights(Protocol):
     """The tensors of some files under their Hugging Face names, each read anew whenever it is asked for.
 
-    formats: what each is stored in ("F32", "BF16", "Q4_1" …), in the order of the files.
+    formats: what each is stored in ("F32", "BF16", "Q4_1", "AWQ" …), in the order of the files. shapes: of the values.
+    Where `rows` are asked for, a range of dimension 0, only they are read.
     """
 
     @property
     def formats(self) -> Mapping[str, str]: ...
 
-    def read(self, name: str) -> Numbers:
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    def read(self, name: str, rows: range | None = None) -> Numbers:
         """float32 where the file is quantised, else the file's own dtype. The rows of q and k as Hugging Face has them:
         the first half of a head's rotates with the second."""
 
-    def quantized(self, name: str) -> Quantized | None:
-        """The blocks of a matrix that is stored in one of BLOCK_QUANTISED, the rows in the same order; else None."""
+    def bits(self, name: str) -> int | None:
+        """4 or 8 where `quantized` has the matrix in so many; None where it would have to be rounded for that."""
+
+    def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
+        """A matrix as blocks of one of BLOCK_QUANTISED, where `bits` says so; else None. The rows in the same order."""
+
+    def coded(self, name: str) -> Coded | None:
+        """A matrix of AWQ, GPTQ, compressed-tensors or FP8, as it is; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +59,23 @@ class Checkpoint:
     sampling: Mapping[str, float | int]
     weights: Weights
 
-    def array(self, name: str) -> Floats:
-        """One tensor as float32, without PyTorch."""
-        return self.weights.read(name).float32()
+    def array(self, name: str, rows: range | None = None) -> Floats:
+        """One tensor as float32, or some rows of it, without PyTorch."""
+        return self.weights.read(name, rows).float32()
 
     def arrays(self) -> Iterator[tuple[str, Floats]]:
         """All of them in the order of the files, so that no more than one need be in memory."""
         for name in self.weights.formats:
             yield name, self.array(name)
 
-    def quantized(self, name: str) -> Quantized | None:
-        return self.weights.quantized(name)
+    def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
+        return self.weights.quantized(name, rows)
+
+    def rounded(self) -> list[str]:
+        """The quantised formats of this checkpoint that `quantized` has not: in 4 or 8 bits they are rounded again."""
+        matrices = (name for name, shape in self.weights.shapes.items() if len(shape) == 2)
+        formats = {self.weights.formats[name] for name in matrices if self.weights.bits(name) is None}
+        return sorted(formats - DTYPES.keys())
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of

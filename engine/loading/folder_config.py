@@ -44,9 +44,6 @@ def model_config(config: JsonObject) -> ModelConfig:
 
 
 def _refuse_what_we_do_not_do(config: JsonObject) -> None:
-    if quantised := config.object("quantization_config"):
-        method = quantised.find("quant_method", str) or "unknown"
-        raise ModelError(f"{config.source}: weights quantised with {method[:80]!r} are not supported")
     if (activation := config.find("hidden_act", str) or "silu") not in ("silu", "swish"):
         raise ModelError(f"{config.source}: hidden_act {activation[:80]!r} is not supported")
     if config.find("mlp_bias", bool):

@@ -121,6 +121,21 @@ def _scaled_groups(blocks: Bytes, scales: Floats, mins: Floats, quants: Bytes) -
     return (scale[..., None] * quants.astype(np.float32) - least[..., None]).reshape(-1, 256)
 
 
+_IQ4 = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float32)
+
+
+def _iq4_nl(blocks: Bytes) -> Floats:
+    return _halves(blocks, 0) * _IQ4[_nibbles(blocks[:, 2:])]
+
+
+def _iq4_xs(blocks: Bytes) -> Floats:
+    """d, 2 bytes and 4 bytes of scales (8 of 6 bits, less 32; the top two bits first), qs[128]; 8 groups of 32."""
+    low = _planes(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
+    high = _planes(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
+    scale = _halves(blocks, 0) * ((low | high << 4).astype(np.float32) - 32)
+    return (scale[..., None] * _IQ4[_nibbles(blocks[:, 8:].reshape(-1, 8, 16))]).reshape(-1, 256)
+
+
 def _q6_k(blocks: Bytes) -> Floats:
     """ql[128], qh[64], scales[16] (int8), d; 16 groups of 16, the quants less 32."""
     low = _planes(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 8, 32)
@@ -144,10 +159,12 @@ _FORMATS = {
     12: BlockFormat("Q4_K", 256, 144, _q4_k),
     13: BlockFormat("Q5_K", 256, 176, _q5_k),
     14: BlockFormat("Q6_K", 256, 210, _q6_k),
+    20: BlockFormat("IQ4_NL", 32, 18, _iq4_nl),
+    23: BlockFormat("IQ4_XS", 256, 136, _iq4_xs),
 }
 
 _OTHERS = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
-    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
+    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
     35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip

@@ -7,9 +7,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .coded import Coded
 from .gguf import TensorInfo
 from .gguf_blocks import block_format
-from .numbers import BLOCK_QUANTISED, DTYPES, Numbers, Quantized, fill
+from .numbers import DTYPES, Numbers, Quantized, fill
 
 Values = TypeVar("Values", bound=np.generic)
 
@@ -23,48 +24,72 @@ class GGUFWeights:
         self._path, self._pairs = path, pairs
         self._infos = dict(sorted(infos.items(), key=lambda item: item[1].offset))
         self.formats = {name: block_format(info.type).name for name, info in self._infos.items()}
+        self.shapes = {name: info.shape for name, info in self._infos.items()}
 
-    def read(self, name: str) -> Numbers:
-        dtype, values = read_numbers(self._path, self._infos[name])
-        return Numbers(dtype, self._in_halves(name, values))
+    def read(self, name: str, rows: range | None = None) -> Numbers:
+        whole, inside = self._heads(name, rows)
+        dtype, values = read_numbers(self._path, self._infos[name], whole)
+        return Numbers(dtype, self._in_halves(name, values)[inside])
 
-    def quantized(self, name: str) -> Quantized | None:
-        info, block = self._infos[name], block_format(self._infos[name].type)
-        if block.name not in BLOCK_QUANTISED or len(info.shape) != 2:
+    def bits(self, name: str) -> int | None:
+        return {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}.get(self.formats[name]) if len(self.shapes[name]) == 2 else None
+
+    def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
+        if self.bits(name) is None:
             return None
-        rows, columns = info.shape
-        blocks = np.empty((rows, columns // block.elements, block.nbytes), np.uint8)
+        info, block = self._infos[name], block_format(self._infos[name].type)
+        columns = info.shape[1]
+        whole, inside = self._heads(name, rows)
+        blocks = np.empty((len(whole), columns // block.elements, block.nbytes), np.uint8)
         with self._path.open("rb") as file:
-            file.seek(info.offset)
+            file.seek(info.offset + whole.start * (info.nbytes // info.shape[0]))
             fill(file, self._path.name, blocks)
-        return Quantized(block.name, self._in_halves(name, blocks), info.shape)
+        blocks = self._in_halves(name, blocks)[inside]
+        return Quantized(block.name, blocks, (len(blocks), columns))
+
+    def coded(self, name: str) -> Coded | None:
+        return None
+
+    def _heads(self, name: str, rows: range | None) -> tuple[range, slice]:
+        """The rows to read so that there are whole heads where those are in pairs, and which of them are wanted."""
+        count = self.shapes[name][0]
+        if rows is None:
+            return range(count), slice(None)
+        unit = count // self._pairs[name] if name in self._pairs else 1
+        first = rows.start // unit * unit
+        return range(first, -(-rows.stop // unit) * unit), slice(rows.start - first, rows.stop - first)
 
     def _in_halves(self, name: str, rows: NDArray[Values]) -> NDArray[Values]:
         """From rotary pairs, a head's rows being 0, d/2, 1, d/2 + 1 …, to the two halves one after the other."""
-        heads = self._pairs.get(name)
-        if heads is None:
+        if name not in self._pairs:
             return rows
-        return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+        dim = self.shapes[name][0] // self._pairs[name]
+        return rows.reshape(-1, dim // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def read_numbers(path: Path, info: TensorInfo) -> Numbers:
-    """As they lie in the file; quantised ones as float32, with no more than a chunk of blocks in memory beside them."""
+def read_numbers(path: Path, info: TensorInfo, rows: range | None = None) -> Numbers:
+    """As they lie in the file; quantised ones as float32, with no more than a chunk of blocks in memory beside them.
+
+    rows: those of dimension 0 that are wanted, one after another; None: all.
+    """
     block = block_format(info.type)
+    rows = range(info.shape[0]) if rows is None else rows
+    shape = (len(rows), *info.shape[1:])
     with path.open("rb") as file:
-        file.seek(info.offset)
+        file.seek(info.offset + rows.start * (info.nbytes // info.shape[0]))
         if block.dequantise is None:
-            values = np.empty(info.shape, DTYPES[block.name])
+            values = np.empty(shape, DTYPES[block.name])
             fill(file, path.name, values)
             return Numbers(block.name, values)
-        floats = np.empty(info.shape, np.float32)
-        rows = floats.reshape(-1, block.elements)
+        floats = np.empty(shape, np.float32)
+        parts = floats.reshape(-1, block.elements)
         step = max(1, _CHUNK_BYTES // block.nbytes)
-        blocks = np.empty((min(step, len(rows)), block.nbytes), np.uint8)
-        for start in range(0, len(rows), step):
-            part = blocks[: len(rows) - start]
+        blocks = np.empty((min(step, len(parts)), block.nbytes), np.uint8)
+        for start in range(0, len(parts), step):
+            part = blocks[: len(parts) - start]
             fill(file, path.name, part)
             with np.errstate(all="ignore"):  # a scale that is no number shows in the logits, where a row can fail alone
-                rows[start : start + len(part)] = block.dequantise(part)
+                parts[start : start + len(part)] = block.dequantise(part)
     return Numbers("F32", floats)
 
 

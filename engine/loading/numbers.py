@@ -1,4 +1,5 @@
 """Numbers: one tensor's values in NumPy, in the dtype of its file. Not the file, and not PyTorch (torch_tensors.py)."""
+from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class Numbers(NamedTuple):
 
 
 class Quantized(NamedTuple):
-    """A tensor's values as the file has them. Each row of `shape[-1]` values is a row of whole blocks.
+    """A tensor's values as the file has them. Each row of `shape[-1]` values is a row of blocks, the last filled up.
 
     blocks: uint8 [rows, blocks in a row, bytes of a block], contiguous, in the layout of `format` (gguf_blocks.py).
     shape: of the values, [rows, columns].
@@ -40,6 +41,17 @@ class Quantized(NamedTuple):
 
 
 BLOCK_QUANTISED = ("Q4_0", "Q4_1", "Q8_0")  # 32 values a block, which integer arithmetic can take as they are
+
+
+CHUNK = 1 << 22
+"""Numbers of a tensor that are made into float32 at a time: 16 MiB, and some times as much for what comes between."""
+
+
+def spans(rows: range, columns: int, numbers: int = CHUNK) -> Iterator[range]:
+    """`rows` in pieces of so many numbers or fewer, but of one row at least."""
+    step = max(1, numbers // max(1, columns))
+    for start in range(rows.start, rows.stop, step):
+        yield range(start, min(start + step, rows.stop))
 
 
 def fill(file: BinaryIO, source: str, room: NDArray[Any]) -> None:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .json_object import parse_object
 from .numbers import DTYPES, Numbers, fill
 
 MAX_HEADER_BYTES = 32 << 20
+
+_NUMPY = DTYPES | {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F8_E4M3": np.uint8}
 
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
@@ -38,15 +41,27 @@ class SafetensorsFile:
     path: Path
     tensors: dict[str, StoredTensor]
 
-    def read(self, name: str) -> Numbers:
+    def read(self, name: str, rows: range | None = None) -> Numbers:
+        """rows: those of dimension 0 that are wanted, one after another; None: all."""
+        dtype = self.tensors[name].dtype
+        if dtype not in DTYPES:
+            raise ModelError(f"{self.path.name}: {name} has the type {dtype}, which is not supported")
+        return Numbers(dtype, self.array(name, rows))
+
+    def array(self, name: str, rows: range | None = None) -> NDArray[Any]:
+        """As `read`, of whole numbers too; bfloat16 and float8_e4m3fn as their bits."""
         stored = self.tensors[name]
-        if stored.dtype not in DTYPES:
+        if stored.dtype not in _NUMPY:
             raise ModelError(f"{self.path.name}: {name} has the type {stored.dtype}, which is not supported")
-        values = np.empty(stored.shape, DTYPES[stored.dtype])
+        shape, first = stored.shape, 0
+        if rows is not None:
+            first = rows.start * (stored.nbytes // stored.shape[0])
+            shape = (len(rows), *stored.shape[1:])
+        values = np.empty(shape, _NUMPY[stored.dtype])
         with self.path.open("rb") as file:
-            file.seek(stored.offset)
+            file.seek(stored.offset + first)
             fill(file, self.path.name, values)
-        return Numbers(stored.dtype, values)
+        return values
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:

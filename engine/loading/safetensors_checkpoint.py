@@ -7,34 +7,22 @@ from ..models.config import ModelConfig
 from . import recommended
 from .contents import Checkpoint
 from .folder_config import model_config
+from .folder_weights import open_weights
 from .json_object import read_bounded, read_object
-from .numbers import Numbers, Quantized
+from .quantization import quantization
 from .safetensors import SafetensorsFile, open_safetensors
 from .tokenizer_files import read_tokenizer_files
-from .weight_names import check_tensors
+from .weight_names import check_tensors, expected_tensors
 
 _INDEX = "model.safetensors.index.json"
 
 
-class FolderWeights:
-    """Implements contents.Weights: nothing in such a folder is quantised."""
-
-    def __init__(self, holders: dict[str, SafetensorsFile]) -> None:
-        in_order = sorted(holders.items(), key=lambda item: (item[1].path, item[1].tensors[item[0]].offset))
-        self._holders = dict(in_order)
-        self.formats = {name: shard.tensors[name].dtype for name, shard in in_order}
-
-    def read(self, name: str) -> Numbers:
-        return self._holders[name].read(name)
-
-    def quantized(self, name: str) -> Quantized | None:
-        return None
-
-
 def open_folder(folder: Path) -> Checkpoint:
-    config = model_config(read_object(folder / "config.json"))
+    said = read_object(folder / "config.json")
+    config, quantised = model_config(said), quantization(said)
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
-    check_tensors(folder.name, config, {name: shard.tensors[name].shape for name, shard in holders.items()})
+    weights = open_weights(holders, quantised, expected_tensors(config))
+    check_tensors(folder.name, config, weights.shapes)
     text = read_tokenizer_files(folder, config.vocab_size)
     return Checkpoint(
         name=folder.resolve().name,
@@ -47,7 +35,7 @@ def open_folder(folder: Path) -> Checkpoint:
         eos_ids=text.eos_ids,
         chat_template=text.chat_template,
         sampling=recommended.of_folder(folder),
-        weights=FolderWeights(holders),
+        weights=weights,
     )
 
 
@@ -80,7 +68,8 @@ def _holders(folder: Path) -> dict[str, SafetensorsFile]:
 
 def _needless(name: str, config: ModelConfig) -> bool:
     """Written by some, used by none: a head beside a tied embedding, which is the head, and old rotary tables."""
-    return (name == "lm_head.weight" and config.tie_word_embeddings) or name.endswith(".rotary_emb.inv_freq")
+    head = config.tie_word_embeddings and name.startswith("lm_head.") and name != "lm_head.bias"
+    return head or name.endswith(".rotary_emb.inv_freq")
 
 
 def _fingerprint(folder: Path, holders: dict[str, SafetensorsFile]) -> str:

@@ -98,7 +98,6 @@ def test_a_sliding_window_is_read_where_it_is_in_force(kind: str, changes: dict[
         ({"model_type": "gpt_neox"}, "architecture 'gpt_neox' is not supported"),
         ({"model_type": None}, "model_type is missing"),
         ({"model_type": 7}, "model_type is not a str"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantised with 'awq'"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

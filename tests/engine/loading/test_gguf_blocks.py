@@ -9,7 +9,8 @@ from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.gguf_blocks import block_format
 
 Q = gguf.GGMLQuantizationType
-KINDS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K]
+KINDS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K,
+         Q.IQ4_NL, Q.IQ4_XS]  # fmt: skip
 
 HALF, QUARTER = struct.pack("<e", 0.5), struct.pack("<e", 0.25)
 QS16 = bytes(i | ((15 - i) << 4) for i in range(16))

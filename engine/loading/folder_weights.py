@@ -1,0 +1,81 @@
+"""FolderWeights: the tensors of a folder's safetensors files, plain and quantised. Not which file holds which."""
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from ..errors import ModelError
+from .coded import Coded
+from .numbers import Numbers, Quantized, spans
+from .quantization import Quantization
+from .safetensors import SafetensorsFile
+from .stored_matrix import StoredMatrix, open_matrix
+
+_PARTS = frozenset(
+    ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_shape", "weight_scale", "weight_scale_inv",
+     "weight_zero_point", "weight_g_idx")
+)  # fmt: skip
+
+
+class FolderWeights:
+    """Implements contents.Weights. A quantised matrix has the name that it would have as a plain one."""
+
+    def __init__(self, holders: Mapping[str, SafetensorsFile], matrices: Mapping[str, StoredMatrix]) -> None:
+        """holders: of the plain tensors. matrices: by the names of the tensors that they stand for."""
+        self._holders, self._matrices = holders, matrices
+        places = {name: (shard.path, shard.tensors[name].offset) for name, shard in holders.items()}
+        for name, matrix in matrices.items():
+            places[name] = min(
+                (shard.path, shard.tensors[f"{matrix.module}.{part}"].offset) for part, shard in matrix.parts.items()
+            )
+        order = sorted(places, key=places.__getitem__)
+        self.formats = {
+            name: matrices[name].format if name in matrices else holders[name].tensors[name].dtype for name in order
+        }
+        self.shapes = {
+            name: matrices[name].shape if name in matrices else holders[name].tensors[name].shape for name in order
+        }
+
+    def read(self, name: str, rows: range | None = None) -> Numbers:
+        matrix = self._matrices.get(name)
+        if matrix is None:
+            return self._holders[name].read(name, rows)
+        outputs, inputs = matrix.shape
+        rows = range(outputs) if rows is None else rows
+        floats = np.empty((len(rows), inputs), np.float32)
+        for part in spans(rows, inputs):
+            floats[part.start - rows.start : part.stop - rows.start] = matrix.read(part).float32()
+        return Numbers("F32", floats)
+
+    def bits(self, name: str) -> int | None:
+        return self._matrices[name].bits if name in self._matrices else None
+
+    def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
+        return None if self.bits(name) is None else self._matrices[name].read(rows).blocks()
+
+    def coded(self, name: str) -> Coded | None:
+        return self._matrices[name].read() if name in self._matrices else None
+
+
+def open_weights(
+    holders: Mapping[str, SafetensorsFile], quantised: Quantization | None, expected: Collection[str]
+) -> FolderWeights:
+    """expected: the tensors that the model has; what stands beside them may be left out where it says nothing."""
+    if quantised is None:
+        return FolderWeights(holders, {})
+    parts: dict[str, dict[str, SafetensorsFile]] = {}
+    for name, shard in holders.items():
+        module, _, part = name.rpartition(".")
+        if part in _PARTS:
+            parts.setdefault(module, {})[part] = shard
+    plain = {name: shard for name, shard in holders.items() if name.rpartition(".")[2] not in _PARTS}
+    matrices: dict[str, StoredMatrix] = {}
+    for module, its in parts.items():
+        if quantised.says_plain(module):
+            raise ModelError(f"{quantised.source}: {module} is said to be as it was, and is stored quantised")
+        if f"{module}.weight" in plain:
+            its["weight"] = plain.pop(f"{module}.weight")
+        matrices[f"{module}.weight"] = open_matrix(module, its, quantised.schemes)
+        bias = f"{module}.bias"
+        if bias in plain and bias not in expected and not plain[bias].read(bias).values.any():
+            del plain[bias]  # GPTQ's older programs give every matrix one, of zeros
+    return FolderWeights(plain, matrices)

@@ -1,0 +1,263 @@
+"""StoredMatrix: one quantised matrix of a Hugging Face folder: which tensors it is made of, and its rows as Coded.
+
+Not what its config may say (quantization.py). Every shape is checked when it is opened, before anything is read.
+Layouts: https://github.com/casper-hansen/AutoAWQ (awq), https://github.com/AutoGPTQ/AutoGPTQ (gptq),
+https://github.com/neuralmagic/compressed-tensors (packed, bytes; the last is that of FP8 models, too).
+"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .coded import Coded, in_runs, unpacked
+from .numbers import DTYPES, Floats
+from .quantization import Scheme
+from .safetensors import SafetensorsFile
+
+AWQ_ORDER = np.array((0, 2, 4, 6, 1, 3, 5, 7)).argsort()  # of a word's 8 outputs, from its lowest bits on
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """parts: the file of each tensor by the last part of its name. groups: of the inputs, where they are scattered."""
+
+    module: str
+    scheme: Scheme
+    shape: tuple[int, int]  # [out, in]
+    parts: Mapping[str, SafetensorsFile]
+    groups: NDArray[np.int64] | None = None
+
+    @property
+    def format(self) -> str:
+        """In a word or two, for people."""
+        bits = f" of {self.scheme.bits} bits" if self.scheme.name == "GPTQ" else ""
+        return f"{self.scheme.name}{bits}{', act-order' if self.groups is not None else ''}"
+
+    @property
+    def bits(self) -> int | None:
+        """4 or 8, where its numbers can be had as blocks of 32 with a scale (Coded.blocks)."""
+        scheme, inputs = self.scheme, self.shape[1]
+        if scheme.floating or not in_runs(self.groups, scheme.group or inputs, inputs):
+            return None
+        return 4 if scheme.bits <= 4 else 8 if scheme.symmetric else None
+
+    def read(self, rows: range | None = None) -> Coded:
+        return _READ[self.scheme.layout](self, range(self.shape[0]) if rows is None else rows)
+
+    def array(self, part: str, rows: range | None = None) -> NDArray[Any]:
+        return self.parts[part].array(f"{self.module}.{part}", rows)
+
+    def floats(self, part: str, rows: range | None = None) -> Floats:
+        return self.parts[part].read(f"{self.module}.{part}", rows).float32()
+
+    def size(self) -> int:
+        return self.scheme.group or self.shape[1]
+
+
+def open_matrix(module: str, parts: Mapping[str, SafetensorsFile], schemes: tuple[Scheme, ...]) -> StoredMatrix:
+    """In the first of the schemes that its tensors fit. ModelError where they fit none."""
+    why = "what it is stored in is not what quantization_config says"
+    for scheme in schemes:
+        try:
+            return _CHECK[scheme.layout](_Module(module, parts, scheme))
+        except _Misfit as misfit:
+            why = str(misfit)
+    source = next(iter(parts.values())).path.name
+    raise ModelError(f"{source}: {module} cannot be read: {why}")
+
+
+class _Misfit(Exception):
+    """The tensors are not those of this scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    name: str
+    parts: Mapping[str, SafetensorsFile]
+    scheme: Scheme
+
+    def shape(self, part: str, dtypes: tuple[str, ...]) -> Shape:
+        if part not in self.parts:
+            raise _Misfit(f"{part} is missing")
+        stored = self.parts[part].tensors[f"{self.name}.{part}"]
+        if stored.dtype not in dtypes:
+            raise _Misfit(f"{part} has the type {stored.dtype}")
+        return stored.shape
+
+    def matrix(self, part: str, dtypes: tuple[str, ...]) -> tuple[int, int]:
+        shape = self.shape(part, dtypes)
+        if len(shape) != 2:
+            raise _Misfit(f"{part} has the shape {list(shape)}")
+        return shape[0], shape[1]
+
+    def expect(self, part: str, dtypes: tuple[str, ...], *shapes: Shape) -> None:
+        shape = self.shape(part, dtypes)
+        if shape not in shapes:
+            raise _Misfit(f"{part} has the shape {list(shape)} and not {list(shapes[0])}")
+
+    def only(self, *parts: str) -> None:
+        if others := sorted(self.parts.keys() - set(parts)):
+            raise _Misfit(f"{others[0]} is not expected")
+
+    def number_of_groups(self, inputs: int) -> int:
+        return -(-inputs // (self.scheme.group or inputs))
+
+    def opened(self, outputs: int, inputs: int, groups: NDArray[np.int64] | None = None) -> StoredMatrix:
+        return StoredMatrix(self.name, self.scheme, (outputs, inputs), self.parts, groups)
+
+    def scattered(self, part: str, inputs: int, groups: int) -> NDArray[np.int64] | None:
+        """The group of each input, where there is such a tensor; None where they follow one another after all."""
+        if part not in self.parts:
+            return None
+        self.expect(part, ("I32", "I64"), (inputs,))
+        found = self.parts[part].array(f"{self.name}.{part}").astype(np.int64)
+        size = self.scheme.group or inputs
+        if (found == np.arange(inputs) // size).all() or (found == -1).all():  # -1: never set, so not used
+            return None
+        if found.min() < 0 or found.max() >= groups:
+            raise _Misfit(f"{part} names a group that is not there")
+        return found
+
+
+def _check_awq(module: _Module) -> StoredMatrix:
+    """qweight [in, out / 8], qzeros [groups, out / 8], scales [groups, out]."""
+    module.only("qweight", "qzeros", "scales")
+    inputs, words = module.matrix("qweight", ("I32",))
+    groups = module.number_of_groups(inputs)
+    module.expect("qzeros", ("I32",), (groups, words))
+    module.expect("scales", tuple(DTYPES), (groups, words * 8))
+    return module.opened(words * 8, inputs)
+
+
+def _read_awq(matrix: StoredMatrix, rows: range) -> Coded:
+    words = slice(rows.start // 8, -(-rows.stop // 8))
+    inside = slice(rows.start % 8, rows.start % 8 + len(rows))
+
+    def numbers(part: str) -> NDArray[np.uint8]:
+        found = unpacked(matrix.array(part)[:, words], 4).reshape(-1, 8)[:, AWQ_ORDER]
+        return found.reshape(-1, 8 * (words.stop - words.start))[:, inside].T
+
+    scales = matrix.floats("scales")[:, rows.start : rows.stop].T
+    return Coded(4, np.ascontiguousarray(numbers("qweight")), scales, numbers("qzeros").astype(np.float32),
+                 matrix.size())  # fmt: skip
+
+
+def _check_gptq(module: _Module) -> StoredMatrix:
+    """qweight [in * bits / 32, out], qzeros [groups, out * bits / 32], scales [groups, out], g_idx [in]."""
+    module.only("qweight", "qzeros", "scales", "g_idx")
+    words, outputs = module.matrix("qweight", ("I32",))
+    bits = module.scheme.bits
+    if words * 32 % bits or outputs * bits % 32:
+        raise _Misfit(f"qweight has the shape {[words, outputs]}, which {bits} bits do not fill")
+    inputs = words * 32 // bits
+    groups = module.number_of_groups(inputs)
+    module.expect("qzeros", ("I32",), (groups, outputs * bits // 32))
+    module.expect("scales", tuple(DTYPES), (groups, outputs))
+    return module.opened(outputs, inputs, module.scattered("g_idx", inputs, groups))
+
+
+def _read_gptq(matrix: StoredMatrix, rows: range) -> Coded:
+    bits, own = matrix.scheme.bits, slice(rows.start, rows.stop)
+    codes = unpacked(matrix.array("qweight")[:, own].T, bits)
+    zeros = unpacked(matrix.array("qzeros"), bits)[:, own].T.astype(np.float32) + matrix.scheme.raised
+    return Coded(bits, codes, matrix.floats("scales")[:, own].T, zeros, matrix.size(), matrix.groups)
+
+
+def _check_packed(module: _Module) -> StoredMatrix:
+    """weight_packed [out, in / numbers of a word], weight_scale [out, groups], weight_shape [2], and maybe more."""
+    module.only("weight_packed", "weight_scale", "weight_shape", "weight_zero_point", "weight_g_idx")
+    scheme, name = module.scheme, f"{module.name}.weight_shape"
+    outputs, words = module.matrix("weight_packed", ("I32",))
+    module.expect("weight_shape", ("I32", "I64"), (2,))
+    shape = module.parts["weight_shape"].array(name).tolist()
+    if shape[0] != outputs or -(-shape[1] // (32 // scheme.bits)) != words or shape[1] < 1:
+        raise _Misfit(f"weight_shape is {shape}, weight_packed has the shape {[outputs, words]} for {scheme.bits} bits")
+    groups = module.number_of_groups(shape[1])
+    _expect_scales(module, outputs, groups)
+    if scheme.symmetric != ("weight_zero_point" not in module.parts):
+        raise _Misfit(f"weight_zero_point goes with symmetric {'false' if scheme.symmetric else 'true'} alone")
+    if not scheme.symmetric:
+        packed = -(-outputs // (32 // scheme.bits))
+        module.expect("weight_zero_point", ("I32", "I8"), (packed, groups), (outputs, groups))
+    return module.opened(outputs, shape[1], module.scattered("weight_g_idx", shape[1], groups))
+
+
+def _read_packed(matrix: StoredMatrix, rows: range) -> Coded:
+    scheme, middle = matrix.scheme, float(1 << matrix.scheme.bits - 1)
+    codes = unpacked(matrix.array("weight_packed", rows), scheme.bits)[:, : matrix.shape[1]]
+    scales = _scales(matrix, "weight_scale", rows)
+    zeros = np.full_like(scales, middle)
+    if not scheme.symmetric:
+        stored = matrix.array("weight_zero_point")
+        if stored.dtype == np.int8:
+            zeros = stored[rows.start : rows.stop].astype(np.float32) + middle
+        else:  # packed along the outputs
+            zeros = unpacked(stored.T, scheme.bits)[:, rows.start : rows.stop].T.astype(np.float32)
+    return Coded(scheme.bits, np.ascontiguousarray(codes), scales, zeros, matrix.size(), matrix.groups)
+
+
+def _check_bytes(module: _Module) -> StoredMatrix:
+    """weight [out, in] int8 or float8_e4m3fn, weight_scale or weight_scale_inv: both are what it is multiplied by."""
+    module.only("weight", "weight_scale", "weight_scale_inv", "weight_zero_point")
+    scheme = module.scheme
+    outputs, inputs = module.matrix("weight", ("F8_E4M3",) if scheme.floating else ("I8",))
+    if scheme.block is not None:
+        down, across = scheme.block
+        module.expect(_scale_name(module.parts), tuple(DTYPES), (-(-outputs // down), -(-inputs // across)))
+    else:
+        _expect_scales(module, outputs, module.number_of_groups(inputs))
+    if scheme.symmetric != ("weight_zero_point" not in module.parts):
+        raise _Misfit(f"weight_zero_point goes with symmetric {'false' if scheme.symmetric else 'true'} alone")
+    if not scheme.symmetric:
+        shape = module.shape(_scale_name(module.parts), tuple(DTYPES))
+        module.expect("weight_zero_point", ("I8",), shape)
+    return module.opened(outputs, inputs)
+
+
+def _read_bytes(matrix: StoredMatrix, rows: range) -> Coded:
+    scheme, name = matrix.scheme, _scale_name(matrix.parts)
+    codes = matrix.array("weight", rows).view(np.uint8)
+    if scheme.block is not None:
+        down, across = scheme.block
+        scales = matrix.floats(name)[np.arange(rows.start, rows.stop) // down]
+        return Coded(8, codes, scales, None, across, block=down)
+    scales = _scales(matrix, name, rows)
+    if scheme.floating:
+        return Coded(8, codes, scales, None, matrix.size())
+    zeros = np.full_like(scales, 128)
+    if not scheme.symmetric:
+        zeros = zeros + _by_row(matrix.array("weight_zero_point").astype(np.float32), matrix.shape[0], rows)
+    return Coded(8, codes ^ np.uint8(128), scales, zeros, matrix.size())
+
+
+def _expect_scales(module: _Module, outputs: int, groups: int) -> None:
+    name = _scale_name(module.parts)
+    whole: tuple[Shape, ...] = ((outputs,), (), (1,), (1, 1)) if groups == 1 else ()
+    module.expect(name, tuple(DTYPES), (outputs, groups), *whole)
+
+
+def _scale_name(parts: Mapping[str, SafetensorsFile]) -> str:
+    return "weight_scale_inv" if "weight_scale_inv" in parts else "weight_scale"
+
+
+def _scales(matrix: StoredMatrix, name: str, rows: range) -> Floats:
+    return _by_row(matrix.floats(name), matrix.shape[0], rows)
+
+
+def _by_row(numbers: Floats, outputs: int, rows: range) -> Floats:
+    """[out, groups], [out] or a single one -> [rows, groups]."""
+    if numbers.size == 1 and outputs != 1:
+        return np.full((len(rows), 1), numbers.reshape(()), np.float32)
+    return numbers.reshape(outputs, -1)[rows.start : rows.stop]
+
+
+_CHECK: Mapping[str, Callable[[_Module], StoredMatrix]] = {
+    "awq": _check_awq, "gptq": _check_gptq, "packed": _check_packed, "bytes": _check_bytes,
+}  # fmt: skip
+_READ: Mapping[str, Callable[[StoredMatrix, range], Coded]] = {
+    "awq": _read_awq, "gptq": _read_gptq, "packed": _read_packed, "bytes": _read_bytes,
+}  # fmt: skip
