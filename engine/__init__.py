@@ -23,7 +23,19 @@ from .errors import (
     SequenceFailed,
     TooManyInFlight,
 )
-from .events import EngineStats, Event, Finished, Prefilled, Queued, Started, Text, Timings, TokenLogprob, Usage
+from .events import (
+    EngineStats,
+    Event,
+    Finished,
+    Prefilled,
+    Queued,
+    Reasoning,
+    Started,
+    Text,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 from .generation import Generation
 from .opening import open_engine
 from .policy.sampling_params import SamplingParams
@@ -64,6 +76,7 @@ __all__ = [
     "QueueFull",
     "Queued",
     "Ratio",
+    "Reasoning",
     "Refusal",
     "Repeat",
     "SamplingParams",

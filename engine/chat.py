@@ -10,12 +10,14 @@ class ChatMessage:
 
     `token_ids` are the exact ids of an answer as it was sampled (without the end token), kept with the fingerprint of
     tokenizer and template under which they were made; they let the next prompt be a true extension of the cached one.
+    `reasoning` is what an answer's model thought before it; whether the model sees it again its template decides.
     """
 
     role: str
     content: str | tuple[str, ...]
     token_ids: tuple[int, ...] | None = None
     fingerprint: str | None = None
+    reasoning: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -103,16 +103,15 @@ class Engine:
                 raise PromptTooLong(len(ids), self.max_prompt)
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id)
-            text = self.codec.text_stream(
-                ids if chat.continue_last else (), params.stop, include_stop=params.include_stop_str,
-                logprobs=params.logprobs,
+            answer = self.codec.answer_stream(
+                chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs
             )
         except BaseException:
             self._give_back(owner)
             raise
         finally:
             self._reserved -= 1
-        generation = self._open[sequence.id] = Generation(sequence, text, self._begin, self._end)
+        generation = self._open[sequence.id] = Generation(sequence, answer, self._begin, self._end)
         return generation
 
     def warm(self, session_id: str, chat: Chat, *, owner: Owner) -> None:

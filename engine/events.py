@@ -4,11 +4,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one generation. `cached_tokens` of the `input_tokens` were not computed again."""
+    """Token counts of one generation. `cached_tokens` of the `input_tokens` were not computed again.
+
+    `reasoning_tokens` of the `output_tokens` were thoughts before the answer, their tags among them.
+    """
 
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -81,6 +85,15 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Reasoning:
+    """As Text, of what the model thinks before it answers; without the tags around it."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end, exactly once. `reason`: stop | length | cancelled | failed | stopped (the engine was).
 
@@ -95,7 +108,7 @@ class Finished:
     error: str | None = None
 
 
-Event = Queued | Started | Prefilled | Text | Finished
+Event = Queued | Started | Prefilled | Text | Reasoning | Finished
 
 
 @dataclass(frozen=True, slots=True)

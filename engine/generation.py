@@ -8,11 +8,11 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from .events import Event, Finished, Prefilled, Queued, Started, Text, Timings, Usage
+from .events import Event, Finished, Prefilled, Queued, Reasoning, Started, Text, Timings, Usage
 from .policy.batch import Logprobs
 from .policy.progress import Admitted, Appended, Computed, Ended, Progress
 from .policy.sequence import Sequence
-from .text.text_stream import TextStream
+from .text.answer_stream import AnswerStream, Part, Words
 
 
 class Generation:
@@ -21,19 +21,19 @@ class Generation:
     def __init__(
         self,
         sequence: Sequence,
-        text: TextStream,
+        answer: AnswerStream,
         begin: Callable[["Generation"], None],
         end: Callable[["Generation", int | None], None],
     ) -> None:
         """`begin` hands the sequence to the scheduler; `end` gives its place back, and with a number tells the
         scheduler to stop it, keeping that many generated tokens."""
         self.sequence = sequence
-        self._stream = text
+        self._stream = answer
         self._begin, self._end = begin, end
         self._events: deque[Event] = deque()
         self._woken = asyncio.Event()
         self._token_ids: list[int] = []  # of the answer; the end token is counted, not kept
-        self._sampled = 0
+        self._sampled = self._thought = 0  # tokens, in all and of reasoning
         self._cached = 0
         self._submitted = time.monotonic()
         self._scheduled = self._first = self._last = 0.0
@@ -43,7 +43,7 @@ class Generation:
 
     @property
     def usage(self) -> Usage:
-        return Usage(self.sequence.num_prompt, self._cached, self._sampled)
+        return Usage(self.sequence.num_prompt, self._cached, self._sampled, self._thought)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ class Generation:
     def cancel(self) -> None:
         """Ends it now, in whatever phase it is; the engine follows by its next step. Idempotent."""
         if not self.finished:
-            self._emit_text(self._stream.finish(), ())
+            self._emit_parts(self._stream.finish())
             self._finish("cancelled", keep=len(self._token_ids))
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -87,7 +87,7 @@ class Generation:
             case Appended(token=token, logprobs=logprobs):
                 self._append(token, logprobs)
             case Ended(reason=reason, stop_id=stop_id, error=error):
-                self._emit_text(self._stream.finish(), ())
+                self._emit_parts(self._stream.finish())
                 self._sampled += stop_id is not None
                 if self._stream.matched is not None:  # the last half character completed a stop string
                     self._finish("stop", stop=self._stream.matched)
@@ -102,7 +102,7 @@ class Generation:
     def fail(self, why: str) -> None:
         """The engine itself stopped or broke."""
         if not self.finished:
-            self._emit_text(self._stream.finish(), ())
+            self._emit_parts(self._stream.finish())
             self._finish("stopped", error=why)
 
     def _append(self, token: int, logprobs: Logprobs | None) -> None:
@@ -110,15 +110,22 @@ class Generation:
         self._first = self._first or self._last
         self._sampled += 1
         self._token_ids.append(token)
-        text, matched = self._stream.push(token, logprobs)
-        self._emit_text(text, (token,))
+        thinking = self._stream.reasoning
+        parts, matched = self._stream.push(token, logprobs)
+        thinking = (thinking or self._stream.reasoning) and all(part.reasoning for part in parts)
+        self._thought += thinking
+        self._emit_parts(parts or [Words("", reasoning=thinking)], (token,))
         if matched is not None:
             self._finish("stop", stop=matched, keep=len(self._token_ids))
 
-    def _emit_text(self, text: str, token_ids: tuple[int, ...]) -> None:
+    def _emit_parts(self, parts: list[Part], token_ids: tuple[int, ...] = ()) -> None:
+        """The ids that brought them go with the first, and so do the logprobs that are due."""
         logprobs = self._stream.listed()
-        if text or token_ids or logprobs:
-            self._emit(Text(text, token_ids, logprobs))
+        if logprobs and not parts:
+            parts = [Words("", reasoning=self._stream.reasoning)]
+        for part in parts:
+            self._emit((Reasoning if part.reasoning else Text)(part.text, token_ids, logprobs))
+            token_ids, logprobs = (), ()
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)

@@ -56,10 +56,15 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[ChatMessage], *, now: datetime) -> str:
         """The prompt's text, up to where the answer begins. Messages as `arrange` gives them."""
-        given = [{"role": m.role, "content": self._content(m)} for m in messages]
-        chars = sum(len(text_of(m)) for m in messages)
+        given = [self._variables(message) for message in messages]
+        chars = sum(len(text_of(m)) + len(m.reasoning) for m in messages)
         # Some templates look back over all messages for each of them, some look at every character of every text.
         return self._run(given, now, limit=1_000_000 + 4 * chars, steps=2_000_000 + 8 * chars)
+
+    def _variables(self, message: ChatMessage) -> dict[str, Any]:
+        """What a template sees of a message. `reasoning_content`: as most call it; it may leave it out again."""
+        given: dict[str, Any] = {"role": message.role, "content": self._content(message)}
+        return given | {"reasoning_content": message.reasoning} if message.reasoning else given
 
     def _content(self, message: ChatMessage) -> str | list[dict[str, str]]:
         role = message.role if message.role in _PROBES else "user"

@@ -7,9 +7,11 @@ import tokenizers
 
 from ..chat import Chat
 from ..errors import InvalidField
-from .chat_template import ChatTemplate
+from .answer_stream import AnswerStream
+from .chat_template import ChatTemplate, text_of
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
+from .reasoning import ReasoningSplitter, tags_of
 from .stop_strings import StopStrings
 from .text_stream import TextStream
 from .token_log import TokenLog
@@ -45,10 +47,11 @@ class Codec:
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]
         self.vocab_size = self._bytes.size
         self.longest_token = self._bytes.longest
+        self._tags = tags_of(chat_template or "", self._tokenizer.added)
         self._prompts: PromptEncoder | None = None
         if chat_template is not None:
             template = ChatTemplate(chat_template, bos_text=bos_text, eos_text=eos_text)
-            self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint)
+            self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint, self._tags)
 
     def encode_chat(self, chat: Chat) -> list[int]:
         """The prompt of the whole conversation, up to where the answer begins (or goes on). Raises InvalidField."""
@@ -84,3 +87,32 @@ class Codec:
     ) -> TextStream:
         log = TokenLog(self.spelled) if logprobs else None
         return TextStream(self.detokenizer(prompt_ids), StopStrings(stops), include_stop=include_stop, log=log)
+
+    def answer_stream(
+        self,
+        chat: Chat,
+        prompt_ids: Sequence[int],
+        stops: tuple[str, ...] = (),
+        *,
+        include_stop: bool = False,
+        logprobs: bool = False,
+    ) -> AnswerStream:
+        """The parts of the answer to this chat, whose prompt are these ids."""
+        begun = chat.messages[-1] if chat.continue_last else None
+        splitter = None
+        if self._tags is not None and (begun is None or not text_of(begun)):
+            going_on = begun is not None and begun.reasoning != ""
+            opened = not going_on and self._ends_with(prompt_ids, self._tags.opening)
+            splitter = ReasoningSplitter(self._tags, opened=opened, going_on=going_on)
+        tags = (self._tags.opening, self._tags.closing) if splitter and self._tags else ()
+        spoken = {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
+        detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), spoken)
+        log = TokenLog(self.spelled) if logprobs else None
+        return AnswerStream(TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log), splitter)
+
+    def _ends_with(self, ids: Sequence[int], tag: str) -> bool:
+        """Whether the last of a prompt, white space aside, is this tag: the token, where there is one of it."""
+        token = self._tokenizer.added.get(tag)
+        if token is None:
+            return self._bytes.decode(ids[-len(tag) - 16 :], going_on=True).rstrip().endswith(tag)
+        return token == next((id for id in reversed(ids) if not self._bytes[id].isspace()), None)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import tokenizers
 
 from ..errors import ModelError
 
+NOTHING: Mapping[int, bytes] = MappingProxyType({})
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -118,8 +120,11 @@ class Detokenizer:
     text goes on from: after them a leading space is a space, and half a character at their end is completed.
     """
 
-    def __init__(self, table: TokenBytes, prompt_ids: Sequence[int] = ()) -> None:
-        self._table = table
+    def __init__(
+        self, table: TokenBytes, prompt_ids: Sequence[int] = (), spoken: Mapping[int, bytes] = NOTHING
+    ) -> None:
+        """`spoken`: ids that are silent elsewhere and have these bytes here, for whoever looks for them in the text."""
+        self._table, self._spoken = table, spoken
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = table.strip
         self.data = b""  # what the last id added to the text
@@ -133,7 +138,7 @@ class Detokenizer:
             self._decoder.decode(tail)
 
     def push(self, token: int) -> str:
-        data = self._table[token]
+        data = self._spoken.get(token) or self._table[token]
         if self._strip and data:
             spaces = _leading_spaces(data, self._strip)
             data = data[spaces:]

@@ -13,14 +13,24 @@ from ..chat import Chat, ChatMessage
 from ..errors import InvalidField
 from .chat_template import ChatTemplate, text_of
 from .detokenizer import TokenBytes
+from .reasoning import Tags, begun_answer
 from .tokenizer import Tokenizer, require_text
 
 
 class PromptEncoder:
     """Immutable once made; `encode` may be called from any thread, and should be called off the event loop."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, token_bytes: TokenBytes, fingerprint: str) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        token_bytes: TokenBytes,
+        fingerprint: str,
+        tags: Tags | None = None,
+    ) -> None:
+        """`tags`: what this model's reasoning stands between."""
         self._tokenizer, self._template, self._bytes, self._fingerprint = tokenizer, template, token_bytes, fingerprint
+        self._tags = tags
 
     def encode(self, chat: Chat, now: datetime) -> list[int]:
         messages = [self._shielded(number, message) for number, message in enumerate(chat.messages)]
@@ -35,8 +45,9 @@ class PromptEncoder:
         prompt = self._template.render(messages, now=now)
         prompt, answers = self._with_stored_ids(prompt, messages, now)
         if unfinished is not None:
-            ids = self._stored_ids(unfinished)
-            prompt += self._tokenizer.answer if ids else text_of(unfinished)
+            text = begun_answer(self._tags, prompt, unfinished.reasoning, text_of(unfinished))
+            ids = self._stored_ids(unfinished) if text == text_of(unfinished) else ()
+            prompt += self._tokenizer.answer if ids else text
             answers += [ids] if ids else []
         return self._tokenizer.encode(prompt, answers)
 
@@ -45,7 +56,9 @@ class PromptEncoder:
         parts = (message.content,) if isinstance(message.content, str) else message.content
         name = f"messages[{number}].content"
         shielded = tuple(self._tokenizer.shield(require_text(name, part), of_model=of_model) for part in parts)
-        return replace(message, content=shielded[0] if isinstance(message.content, str) else shielded)
+        content = shielded[0] if isinstance(message.content, str) else shielded
+        thought = require_text(f"messages[{number}].reasoning_content", message.reasoning)
+        return replace(message, content=content, reasoning=self._tokenizer.shield(thought, of_model=of_model))
 
     def _stored_ids(self, message: ChatMessage) -> Sequence[int]:
         """An answer's own ids, if made with this tokenizer and template, without control tokens, true to its text."""

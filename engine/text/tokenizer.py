@@ -40,7 +40,7 @@ class Marks:
 class Tokenizer:
     """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids.
 
-    size: one more than the tokenizer's highest id.
+    size: one more than the tokenizer's highest id. `added` are its added tokens, by what they stand for.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         controls = {token: one for token, one in added.items() if _is_control(one, chat_template or "")}
         self.control_ids = frozenset(controls)
+        self.added = {one.content: token for token, one in added.items()}
         self.special_ids = frozenset(token for token, one in added.items() if one.special)
         self._bos = [bos_id] if bos_id is not None and tokenizer.encode("").ids[:1] == [bos_id] else []
         self.digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()

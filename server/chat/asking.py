@@ -153,8 +153,8 @@ class Asking:
         return self.turns.shelves.of(named)
 
     async def _chat(self, conversation_id: str, place: Place, question: tuple[str, ...] | None) -> Chat:
-        texts = {item_id: turn.text for item_id, turn in self.turns.ahead(conversation_id).items()}
-        return await asyncio.to_thread(chat_of, place, question, texts)
+        newer = {item_id: turn.message() for item_id, turn in self.turns.ahead(conversation_id).items()}
+        return await asyncio.to_thread(chat_of, place, question, newer)
 
     async def _begin(
         self, ask: Ask, conversation_id: str, response_id: str, place: Place, generation: Generation
@@ -195,8 +195,8 @@ class Asking:
         if (answer := place.continued) is None:
             return None
         if answer.token_ids is not None and answer.ids_fingerprint == self.engine.ids_fingerprint:
-            return Beginning(answer.text, unpack_ids(answer.token_ids))
-        return Beginning(answer.text, None if answer.text else ())
+            return Beginning(answer.text, unpack_ids(answer.token_ids), answer.reasoning)
+        return Beginning(answer.text, None if answer.text else (), answer.reasoning)
 
     async def _known(self, user_id: str, client_id: str) -> Known | None:
         turn = self.turns.find(user_id, client_id=client_id)

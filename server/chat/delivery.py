@@ -4,7 +4,7 @@ Text that waited becomes one delta: whoever is slow gets bigger pieces, and what
 """
 from msgspec.structs import replace
 
-from .protocol import RunEvent, ServerEvent, TextDelta
+from .protocol import Delta, RunEvent, ServerEvent
 from .turn import Turn
 
 MAX_DELTA = 64 << 10  # characters of one merged delta, so that one frame never fills a peer's window alone
@@ -38,10 +38,10 @@ class Cursor:
             return snapshot
         if self.seen < len(self.turn.numbered):
             event = self.turn.numbered[self.seen]
-            if not isinstance(event, TextDelta):
+            if not isinstance(event, Delta):
                 self.seen += 1
                 return event
-            if now >= self.due or not isinstance(self.turn.numbered[-1], TextDelta):
+            if now >= self.due or type(self.turn.numbered[-1]) is not type(event):
                 self.due = now + coalesce_s
                 return self._merged(event)
         return self._state()
@@ -51,10 +51,10 @@ class Cursor:
         """Whether there is text that goes out at `due`."""
         return self.seen < len(self.turn.numbered)
 
-    def _merged(self, first: TextDelta) -> TextDelta:
+    def _merged(self, first: Delta) -> Delta:
         merged, size = [first], _size(first)
         for event in self.turn.numbered[self.seen + 1 :]:
-            if not isinstance(event, TextDelta) or size + _size(event) > MAX_DELTA:
+            if not isinstance(event, Delta) or type(event) is not type(first) or size + _size(event) > MAX_DELTA:
                 break
             merged.append(event)
             size += _size(event)
@@ -73,5 +73,5 @@ class Cursor:
         return None
 
 
-def _size(event: TextDelta) -> int:
+def _size(event: Delta) -> int:
     return len(event.delta) + LISTED * sum(1 + len(own.top_logprobs) for own in event.logprobs or ())

@@ -66,12 +66,14 @@ def ending_of(finished: Finished, *, going_down: bool, engine_dead: bool) -> End
 
 
 def usage_dict(usage: Usage) -> dict[str, Any]:
-    return {
+    said = {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens},
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
     }
+    thought = {"output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens}}
+    return said | thought if usage.reasoning_tokens else said
 
 
 def timings_dict(timings: Timings) -> dict[str, float]:

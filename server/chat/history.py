@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from ..errors import ApiError
 from ..storage.clock import now_us, rfc3339
 from ..storage.tables import Conversation, Message
+from .parts import reasoning_of
 from .protocol import ConversationInfo, Item
 from .shelves import Shelves
 
@@ -167,6 +168,7 @@ def item_of(row: Message) -> Item:
         role=row.role,
         status=row.status,
         text=row.text,
+        reasoning_text=reasoning_of(row.parts),
         usage=row.usage,
         created_at=rfc3339(row.created_at),
         timings=row.timings,

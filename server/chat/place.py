@@ -16,6 +16,7 @@ from hamdam.engine import Chat, ChatMessage
 from ..errors import ApiError
 from ..storage.tables import Conversation, Message
 from .history import is_mine, message_in, owned
+from .parts import reasoning_of, texts_of
 from .protocol import CreateResponse
 
 MAX_PATH = 20_000  # messages from a leaf to the root: a bound on every walk, above anything a context holds
@@ -29,7 +30,8 @@ class PathMessage:
     id: str
     role: str
     text: str
-    parts: tuple[str, ...]  # where the client sent several texts
+    parts: tuple[str, ...] = ()  # where the client sent several texts
+    reasoning: str = ""
     token_ids: bytes | None = None
     ids_fingerprint: str | None = None
 
@@ -85,24 +87,24 @@ async def walk(sql: AsyncSession, conversation_id: str, leaf_id: str) -> tuple[P
     if len(rows) > MAX_PATH:
         raise ApiError("context_length_exceeded", "This conversation has too many messages.")
     return tuple(
-        PathMessage(id, role, text, tuple(part["text"] for part in parts), ids, fingerprint)
+        PathMessage(id, role, text, texts_of(parts), reasoning_of(parts), ids, fingerprint)
         for id, role, text, parts, ids, fingerprint in rows
     )
 
 
-def chat_of(place: Place, question: tuple[str, ...] | None, newer: Mapping[str, str]) -> Chat:
-    """The whole conversation for the engine. `newer`: the texts of answers whose end could not be stored.
+def chat_of(place: Place, question: tuple[str, ...] | None, newer: Mapping[str, ChatMessage]) -> Chat:
+    """The whole conversation for the engine. `newer`: answers whose end could not be stored.
 
     Unpacking the ids of a long history takes a while: called off the event loop.
     """
     messages = [ChatMessage("system", place.instructions)] if place.instructions else []
     for message in place.path:
         if message.id in newer:
-            messages.append(ChatMessage(message.role, newer[message.id]))
+            messages.append(newer[message.id])
             continue
         content = message.parts if len(message.parts) > 1 else message.text
         ids = unpack_ids(message.token_ids) if message.token_ids else None
-        messages.append(ChatMessage(message.role, content, ids, message.ids_fingerprint))
+        messages.append(ChatMessage(message.role, content, ids, message.ids_fingerprint, message.reasoning))
     if question is not None:
         messages.append(ChatMessage("user", question if len(question) > 1 else question[0]))
     return Chat(tuple(messages), continue_last=place.continued is not None)

@@ -114,7 +114,10 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message of the tree. `text` of an answer that is being written is what was written so far."""
+    """A message of the tree. `text` of an answer that is being written is what was written so far.
+
+    `reasoning_text` is what its model thought before it.
+    """
 
     id: str
     conversation_id: str
@@ -124,6 +127,7 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     usage: dict[str, Any] | None
     created_at: str
+    reasoning_text: str = ""
     timings: dict[str, Any] | None = None
     finish_reason: str | None = None
     error: dict[str, Any] | None = None
@@ -262,7 +266,7 @@ class ResponseInProgress(Numbered, frozen=True, kw_only=True, tag="response.in_p
     cached_tokens: int
 
 
-class TextDelta(Numbered, frozen=True, kw_only=True, tag="response.output_text.delta"):
+class Delta(Numbered, frozen=True, kw_only=True):
     """Covers `from_seq … sequence_number`; `from_seq` is left out when they are equal.
 
     `logprobs`, where `sampling.logprobs` asked for them, are those of the tokens whose text this completes; the text
@@ -273,6 +277,21 @@ class TextDelta(Numbered, frozen=True, kw_only=True, tag="response.output_text.d
     delta: str
     from_seq: int | None = None
     logprobs: list[Listed] | None = None
+
+
+class ReasoningDelta(Delta, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
+    pass
+
+
+class ReasoningDone(Numbered, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
+    """The model has thought and begins to answer."""
+
+    item_id: str
+    text: str
+
+
+class TextDelta(Delta, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    pass
 
 
 class TextDone(Numbered, frozen=True, kw_only=True, tag="response.output_text.done"):
@@ -331,6 +350,8 @@ AnyServerEvent = (
     | ResponseSnapshot
     | ResponseCreated
     | ResponseInProgress
+    | ReasoningDelta
+    | ReasoningDone
     | TextDelta
     | TextDone
     | ResponseCompleted

@@ -1,6 +1,6 @@
 """Saving: where a message is written: begun with its question, kept while it grows, ended, recovered. No events."""
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import bindparam, update
@@ -46,6 +46,7 @@ class Written:
     token_ids: bytes | None
     ids_fingerprint: str | None
     last_sequence: int
+    parts: list[dict[str, Any]] = field(default_factory=list)
     status: str = "in_progress"
     finish_reason: str | None = None
     error: dict[str, Any] | None = None
@@ -85,7 +86,7 @@ class Saving:
             return
         async with self.shelves.file.write() as sql:
             running = (Message.response_id == bindparam("run"), Message.status == "in_progress")
-            saved = ("text", "token_ids", "ids_fingerprint", "last_sequence")
+            saved = ("text", "parts", "token_ids", "ids_fingerprint", "last_sequence")
             values = [{"run": row.response_id} | {name: getattr(row, name) for name in saved} for row in written]
             await (await sql.connection()).execute(update(Message).where(*running), values)
 
@@ -95,7 +96,8 @@ class Saving:
             row = await sql.get(Message, written.message_id)
             if row is None or row.response_id != written.response_id:
                 return None
-            row.text, row.token_ids, row.ids_fingerprint = written.text, written.token_ids, written.ids_fingerprint
+            row.text, row.parts = written.text, written.parts
+            row.token_ids, row.ids_fingerprint = written.token_ids, written.ids_fingerprint
             row.status, row.finish_reason, row.error = written.status, written.finish_reason, written.error
             row.usage, row.timings, row.last_sequence = written.usage, written.timings, written.last_sequence
             conversation = await sql.get_one(Conversation, row.conversation_id)

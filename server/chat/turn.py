@@ -7,13 +7,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from hamdam.engine import Finished, Generation, Prefilled, Queued, Started, Text
+from hamdam.engine import ChatMessage, Finished, Generation, Prefilled, Queued, Reasoning, Started, Text
 
 from ..logprobs import listed
 from .ending import Ending
+from .parts import answer_parts
 from .place import pack_ids
 from .protocol import (
+    Delta,
     Numbered,
+    ReasoningDelta,
+    ReasoningDone,
     ResponseCreated,
     ResponseInProgress,
     ResponsePrefill,
@@ -49,6 +53,7 @@ class Beginning:
 
     text: str = ""
     token_ids: tuple[int, ...] | None = ()
+    reasoning: str = ""
 
 
 class Turn:
@@ -65,6 +70,8 @@ class Turn:
         self.ended = asyncio.Event()
         self.saved = 0  # the last number whose text is in the database while this runs
         self._pieces = [self.beginning.text]
+        self._thoughts = [self.beginning.reasoning]
+        self._thinking = False
         self._token_ids: list[int] = []  # of this run
         self._versions = 0
         self._told: dict[type[RunEvent], float] = {}
@@ -74,9 +81,12 @@ class Turn:
     @property
     def text(self) -> str:
         """The whole answer as far as it is."""
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0]
+        return _joined(self._pieces)
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought before it."""
+        return _joined(self._thoughts)
 
     @property
     def status(self) -> str:
@@ -89,10 +99,9 @@ class Turn:
 
     def snapshot(self) -> ResponseSnapshot:
         """All but the end, which is always sent as itself. Text and number are read together, with no wait between."""
-        number, item_id = len(self.numbered) - (self.end is not None), self.names.item_id
-        return ResponseSnapshot(
-            **self._ids, item_id=item_id, text=self.text, reasoning_text="", status=self.status, sequence_number=number
-        )
+        number = len(self.numbered) - (self.end is not None)
+        said = {"item_id": self.names.item_id, "text": self.text, "reasoning_text": self.reasoning}
+        return ResponseSnapshot(**self._ids, **said, status=self.status, sequence_number=number)
 
     async def follow(self) -> Finished:
         """Grow by what the generation tells. Its end is not in the list when this returns: it is to be stored first."""
@@ -106,7 +115,7 @@ class Turn:
                     self.add(ResponseInProgress, input_tokens=event.input_tokens, cached_tokens=event.cached_tokens)
                 case Prefilled():
                     self._tell(ResponsePrefill, clock(), done=event.done, total=event.total)
-                case Text():
+                case Text() | Reasoning():
                     self._grow(event, clock())
                 case Finished():
                     return event
@@ -118,12 +127,17 @@ class Turn:
         `token_ids` are the engine's word on the ids of the answer: cut where its text is cut.
         """
         self._token_ids = list(token_ids)
+        self._end_thinking()
         self.add(TextDone, item_id=self.names.item_id, text=self.text)
         end = ending.event(**self._ids, item_id=self.names.item_id, sequence_number=len(self.numbered) + 1)
         return end, replace(self.written(), **asdict(ending), last_sequence=end.sequence_number)
 
     def not_saved(self, ending: Ending) -> RunEnd:
         return ending.not_saved(**self._ids, item_id=self.names.item_id, sequence_number=len(self.numbered) + 1)
+
+    def message(self) -> ChatMessage:
+        """The answer as the engine is told it."""
+        return ChatMessage("assistant", self.text, reasoning=self.reasoning)
 
     def written(self) -> Written:
         """The answer's row, as far as it is."""
@@ -133,6 +147,7 @@ class Turn:
             response_id=self.names.response_id,
             conversation_id=self.names.conversation_id,
             text=self.text,
+            parts=answer_parts(self.reasoning),
             token_ids=pack_ids((*before, *self._token_ids)) if before is not None else None,
             ids_fingerprint=self.ids_fingerprint if before is not None else None,
             last_sequence=len(self.numbered),
@@ -149,18 +164,29 @@ class Turn:
             self.ended.set()
         self._wake()
 
-    def _grow(self, event: Text, now: float) -> None:
+    def _grow(self, event: Text | Reasoning, now: float) -> None:
         self._token_ids.extend(event.token_ids)
         if not (event.text or event.logprobs):
             return
         self.states.pop(ResponsePrefill, None)
-        self._pieces.append(event.text)
-        self.add(TextDelta, item_id=self.names.item_id, delta=event.text, logprobs=listed(event.logprobs) or None)
+        kind: type[Delta] = TextDelta
+        if isinstance(event, Reasoning):
+            self._thinking, kind = self._thinking or event.text != "", ReasoningDelta
+            self._thoughts.append(event.text)
+        else:
+            self._end_thinking()
+            self._pieces.append(event.text)
+        self.add(kind, item_id=self.names.item_id, delta=event.text, logprobs=listed(event.logprobs) or None)
         self._first_text = self._first_text or now
         usage, lasted = self.generation.usage, now - self._first_text
         output, tps = usage.output_tokens, (usage.output_tokens - 1) / lasted if lasted else 0.0
         facts = {"tps": round(tps, 1), "output_tokens": output, "context_used": usage.total_tokens}
         self._tell(ResponseStats, now, STATE_EVERY_S, **facts)
+
+    def _end_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            self.add(ReasoningDone, item_id=self.names.item_id, text=self.reasoning)
 
     def _tell(self, kind: type[RunEvent], now: float, every: float = 0.0, /, **fields: object) -> None:
         """A state without a number: the latest of its kind wins."""
@@ -178,3 +204,10 @@ class Turn:
     def _wake(self) -> None:
         for wake in self.followers:
             wake()
+
+
+def _joined(pieces: list[str]) -> str:
+    """All of them as one, which also stands in their place from now on."""
+    if len(pieces) > 1:
+        pieces[:] = ["".join(pieces)]
+    return pieces[0]

@@ -118,12 +118,16 @@ def _message(given: object, where: str) -> ChatMessage:
     if role not in ROLES:
         raise _invalid(f"{where}.role", f"One of {', '.join(ROLES)}.")
     others = {k: v for k, v in given.items() if k not in ("role", "content", "name") and v is not None}
+    reasoning = others.pop("reasoning_content", "") if role == "assistant" else ""
+    if not isinstance(reasoning, str):
+        raise _invalid(f"{where}.reasoning_content", "A text is needed.")
     _refuse_others(others, NEUTRAL_IN_MESSAGE, f"{where}.")
     if isinstance(content, str):
-        return ChatMessage(role, content)
+        return ChatMessage(role, content, reasoning=reasoning)
     if not isinstance(content, list) or not content:
         raise _invalid(f"{where}.content", "A text, or a list of text parts, is needed.")
-    return ChatMessage(role, tuple(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)))
+    parts = tuple(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
+    return ChatMessage(role, parts, reasoning=reasoning)
 
 
 def _part(given: object, where: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hamdam.engine import Engine, Finished, Generation, Text
+from hamdam.engine import Engine, Finished, Generation, Reasoning, Text
 
 from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
@@ -117,15 +117,16 @@ class Answer:
 
     async def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
         text: list[str] = []
+        thoughts: list[str] = []
         logprobs: list[Listed] = []
         async for event in generation:
-            if isinstance(event, Text):
-                text.append(event.text)
+            if isinstance(event, Text | Reasoning):
+                (text if isinstance(event, Text) else thoughts).append(event.text)
                 logprobs += listed(event.logprobs)
             elif isinstance(event, Finished):
                 return {
                     "index": index,
-                    "message": {"role": "assistant", "content": "".join(text), "refusal": None},
+                    "message": _message("".join(text), "".join(thoughts)),
                     "logprobs": _logprobs(logprobs) if self.asked.params.logprobs else None,
                     **self._reasons(event),
                 }
@@ -153,8 +154,9 @@ class Answer:
     async def _speak(self, index: int, generation: Generation, say: "Say") -> None:
         await say(self._chunk(index, {"role": "assistant", "content": ""}))
         async for event in generation:
-            if isinstance(event, Text) and (event.text or event.logprobs):
-                await say(self._chunk(index, {"content": event.text}, logprobs=listed(event.logprobs)))
+            if isinstance(event, Text | Reasoning) and (event.text or event.logprobs):
+                name = "content" if isinstance(event, Text) else "reasoning_content"
+                await say(self._chunk(index, {name: event.text}, logprobs=listed(event.logprobs)))
             elif isinstance(event, Finished):
                 await say(self._chunk(index, {}, event))
 
@@ -170,7 +172,9 @@ class Answer:
         """The prompt counts once, however many answers it got."""
         usages = [generation.usage for generation in self.generations]
         prompt, completion = usages[0].input_tokens, sum(usage.output_tokens for usage in usages)
-        return {
+        thought = sum(usage.reasoning_tokens for usage in usages)
+        details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
+        return details | {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
@@ -206,6 +210,11 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+def _message(text: str, reasoning: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return message | {"reasoning_content": reasoning} if reasoning else message
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -146,3 +146,17 @@ test("an answer that goes on keeps the text it has", () => {
   for (const event of [created, started, delta(" two", 3), completed(4)]) chat.apply(event);
   assert.deepEqual(shown(chat), ["q", "One two"]);
 });
+
+test("what the model thinks grows apart from its answer, and a snapshot and a stored message bring both", () => {
+  const chat = asked();
+  const thought = { ...OF_RUN, type: "response.reasoning_text.delta", item_id: "a", delta: "Hm, ", sequence_number: 3 } as const;
+  const done = { ...OF_RUN, type: "response.reasoning_text.done", item_id: "a", text: "Hm, so.", sequence_number: 5 } as const;
+  for (const event of [created, started, thought, { ...thought, delta: "so.", sequence_number: 4 }, done, delta("Yes", 6)]) assert.equal(chat.apply(event), "ok");
+  const answer = () => chat.path.value[1]?.message.value;
+  assert.deepEqual([answer()?.reasoning, answer()?.text], ["Hm, so.", "Yes"]);
+  chat.apply({ ...OF_RUN, type: "response.snapshot", item_id: "a", text: "Yes, b", reasoning_text: "Hm", status: "in_progress", sequence_number: 9 });
+  assert.deepEqual([answer()?.reasoning, answer()?.text], ["Hm", "Yes, b"]);
+  const later = new Chat("conv");
+  later.merge([item("q", null, "user"), item("a", "q", "assistant", { reasoning_text: "Hm" })], "a");
+  assert.equal(later.path.value[1]?.message.value.reasoning, "Hm");
+});

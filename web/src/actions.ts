@@ -152,5 +152,5 @@ export class Actions {
   }
 }
 
-export const canContinue = ({ role, status, text }: Message): boolean =>
-  role === "assistant" && text !== "" && (status === "interrupted" || status === "incomplete" || status === "cancelled");
+export const canContinue = ({ role, status, text, reasoning }: Message): boolean =>
+  role === "assistant" && text + reasoning !== "" && (status === "interrupted" || status === "incomplete" || status === "cancelled");

@@ -11,6 +11,7 @@ import { Icon } from "./icons.tsx";
 import { duration, number, percent, t } from "./i18n.ts";
 import { usePage } from "./page.ts";
 import { Problem } from "./problem.tsx";
+import { Reasoning } from "./reasoning.tsx";
 import { StreamRenderer } from "./stream.ts";
 
 const FRAME = 33; // ms between two drawings of a growing answer
@@ -19,7 +20,7 @@ export function Answer({ place }: { place: Place }) {
   const { state, actions } = usePage();
   const body = useRef<HTMLDivElement>(null);
   const message = place.message.value;
-  const { id, text, status, error, saved } = message;
+  const { id, text, reasoning, status, error, saved } = message;
   const growing = useMemo(() => new GrowingDirection(directionOf(questionOf(state.chat.peek().tree.peek().get(place.parent_id ?? "")))), []);
   const open = status === "in_progress";
   const direction = overrides.value[id] ?? growing.of(text, !open);
@@ -29,8 +30,9 @@ export function Answer({ place }: { place: Place }) {
   return (
     <article class="message answer" aria-label={t("message.answer")} aria-busy={open}>
       <h2 class="visually-hidden">{t("message.answer")}</h2>
+      {reasoning !== "" && <Reasoning text={reasoning} thinking={open && text === ""} start={direction} />}
       <div class="prose" dir={direction} ref={body} />
-      {open && text === "" && <Waiting message={message} />}
+      {open && text + reasoning === "" && <Waiting message={message} />}
       {status === "completed" && text === "" && <p class="quiet">{t("answer.empty")}</p>}
       {status === "failed" && <Problem error={error} lead={t("answer.failed")} action={t("message.regenerate")} onAction={() => actions.regenerate(place)} />}
       {(status === "cancelled" || status === "incomplete" || status === "interrupted") && (

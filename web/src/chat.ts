@@ -15,6 +15,8 @@ export interface Message {
   readonly id: string;
   readonly role: Item["role"];
   readonly text: string;
+  /** What the model thought before it answered. */
+  readonly reasoning: string;
   readonly status: Status;
   /** Whether the server has it. A question that was refused is kept, so that nothing written is lost. */
   readonly saved: "yes" | "pending" | "refused";
@@ -154,7 +156,9 @@ export class Chat {
     else if (event.type === "response.prefill") message.value = { ...now, progress: { kind: "prefill", share: event.done / Math.max(1, event.total) } };
     else if (event.type === "response.stats") return "ok";
     else if (event.type === "response.snapshot") {
-      if (run.takeSnapshot(event.sequence_number, event.status !== "in_progress") === "apply") message.value = { ...now, text: event.text, status: event.status, progress: undefined };
+      if (run.takeSnapshot(event.sequence_number, event.status !== "in_progress") === "apply") {
+        message.value = { ...now, text: event.text, reasoning: event.reasoning_text, status: event.status, progress: undefined };
+      }
     } else {
       const verdict = run.take(event.sequence_number, event.from_seq ?? event.sequence_number);
       if (verdict !== "apply") return verdict === "gap" ? "gap" : "ok";
@@ -170,6 +174,10 @@ function after(now: Message, event: Exclude<RunEvent, { type: "response.queued" 
       return { ...now, status: "in_progress", error: null };
     case "response.in_progress":
       return { ...now, progress: { kind: "prefill", share: event.cached_tokens / Math.max(1, event.input_tokens) } };
+    case "response.reasoning_text.delta":
+      return { ...now, reasoning: now.reasoning + event.delta, progress: undefined };
+    case "response.reasoning_text.done":
+      return { ...now, reasoning: event.text };
     case "response.output_text.delta":
       return { ...now, text: now.text + event.delta, progress: undefined };
     case "response.output_text.done":
@@ -181,11 +189,11 @@ function after(now: Message, event: Exclude<RunEvent, { type: "response.queued" 
 
 function messageOf(item: Item): Message {
   const { id, role, text, status, usage, timings, error } = item;
-  return { id, role, text, status, usage, timings, error, saved: "yes" };
+  return { id, role, text, reasoning: item.reasoning_text ?? "", status, usage, timings, error, saved: "yes" };
 }
 
 function pending(id: string, parent_id: string | null, fields: Pick<Message, "role" | "text" | "status">): Place {
-  return { id, parent_id, key: id, message: signal({ id, saved: "pending", ...fields }) };
+  return { id, parent_id, key: id, message: signal({ id, saved: "pending", reasoning: "", ...fields }) };
 }
 
 /** Creation order: a page of older messages goes before what was there. */

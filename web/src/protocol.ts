@@ -30,6 +30,7 @@ export interface Item {
   role: "user" | "assistant" | "system";
   status: Status;
   text: string;
+  reasoning_text?: string;
   usage?: Usage | null;
   timings?: Timings | null;
   error?: ErrorBody | null;
@@ -69,11 +70,11 @@ type EndFields = Numbered & { usage?: Usage | null; timings?: Timings | null; re
 export type NumberedEvent =
   | ({ type: "response.created"; client_id?: string | null; item_id?: string } & Numbered)
   | ({ type: "response.in_progress"; input_tokens: number; cached_tokens: number } & Numbered)
-  | ({ type: "response.output_text.delta"; item_id: string; delta: string } & Numbered)
-  | ({ type: "response.output_text.done"; item_id: string; text: string } & Numbered)
+  | ({ type: "response.output_text.delta" | "response.reasoning_text.delta"; item_id: string; delta: string } & Numbered)
+  | ({ type: "response.output_text.done" | "response.reasoning_text.done"; item_id: string; text: string } & Numbered)
   | ({ type: "response.completed" | "response.incomplete" | "response.cancelled" | "response.failed" | "response.interrupted" } & EndFields);
 
-export type SnapshotEvent = { type: "response.snapshot"; item_id: string; text: string; status: Status; sequence_number: number } & OfRun;
+export type SnapshotEvent = { type: "response.snapshot"; item_id: string; text: string; reasoning_text: string; status: Status; sequence_number: number } & OfRun;
 
 export type RunEvent =
   | NumberedEvent

@@ -9,6 +9,7 @@ from hamdam.engine import Usage
 from hamdam.server.chat import delivery
 from hamdam.server.chat.delivery import Cursor
 from hamdam.server.chat.protocol import (
+    ReasoningDelta,
     ResponseCompleted,
     ResponseInProgress,
     ResponsePrefill,
@@ -166,3 +167,14 @@ def test_followers_are_woken_by_every_event() -> None:
     end(turn)
     assert turn.ended.is_set()
     assert asyncio.run(asyncio.wait_for(turn.ended.wait(), 1))
+
+
+def test_thoughts_and_answer_that_waited_are_a_delta_each() -> None:
+    turn = a_turn()
+    cursor = Cursor(turn, 1)
+    for piece in ("Hm", ", so"):
+        turn.add(ReasoningDelta, item_id="m", delta=piece)
+    write(turn, "Yes", ".")
+    told = [(type(event).__name__, event.delta, event.from_seq, event.sequence_number) for event in take(cursor, 10.0)]
+    assert told == [("ReasoningDelta", "Hm, so", 2, 3)]
+    assert [(event.delta, event.from_seq) for event in take(cursor, cursor.due)] == [("Yes.", 4)]

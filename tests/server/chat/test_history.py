@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
+from hamdam.engine import ChatMessage
 from hamdam.server.chat.history import Changes, History
 from hamdam.server.chat.place import chat_of, conversation_of, pack_ids, place_of, unpack_ids
 from hamdam.server.chat.protocol import CreateResponse, InputMessage, InputText
@@ -262,7 +263,7 @@ async def test_the_engine_is_given_texts_parts_ids_and_instructions(books: Books
         ("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", ("one ", "two")),
     ]  # fmt: skip
     assert (chat.messages[2].token_ids, chat.messages[2].fingerprint) == ((72, 105), "print")
-    newer = chat_of(place, None, {run.answer_id: "Hello there"})
+    newer = chat_of(place, None, {run.answer_id: ChatMessage("assistant", "Hello there")})
     assert (newer.messages[2].content, newer.messages[2].token_ids) == ("Hello there", None)
 
 
