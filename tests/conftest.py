@@ -33,6 +33,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     "gguf": (
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
+        "engine/models/test_gguf_twins.py",
         "engine/models/test_llama.py",
     ),
     "transformers": ("engine/loading/test_gguf_tokenizer.py", "engine/models/test_llama.py"),

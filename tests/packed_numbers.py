@@ -1,4 +1,5 @@
 """Packed numbers: random matrices and rows as the CPU path has them, and what they stand for in float64. Not a test."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -6,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamdam.kernels.cpu import packing
-from hamdam.kernels.cpu.packing import Blocks
+from hamdam.kernels.cpu.packing import HALF, Blocks
 from hamdam.kernels.cpu.rows import quantise, row_bytes
 from hamdam.kernels.cpu.tiles import GROUP
 
@@ -44,6 +45,27 @@ def weights_of(blocks: Blocks, inputs: int) -> Array:
     """float64 [outputs, inputs]."""
     numbers, minima = terms_of(blocks)
     return (numbers + minima)[:, :inputs]
+
+
+def joined(parts: Sequence[Blocks]) -> Blocks:
+    """One matrix above the other. All have as many bits."""
+    if len(parts) == 1:
+        return parts[0]
+    minima = [part.minima for part in parts if part.minima is not None]
+    return Blocks(
+        parts[0].bits,
+        np.concatenate([part.numbers for part in parts]),
+        np.concatenate([part.scales for part in parts]),
+        np.concatenate(minima) if minima else None,
+    )
+
+
+def side_by_side(gate: Blocks, up: Blocks) -> Blocks:
+    """16 rows of the one, 16 of the other, and so on: a panel then holds both sides of 16 products."""
+    order = np.arange(2 * len(gate.scales)).reshape(2, -1, HALF).swapaxes(0, 1).reshape(-1)
+    both = joined((gate, up))
+    minima = None if both.minima is None else both.minima[order]
+    return Blocks(both.bits, both.numbers[order], both.scales[order], minima)
 
 
 def packed(blocks: Blocks, inputs: int) -> packing.Packed:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from packed_numbers import Array, bf16, from_bf16, packed, random_blocks, weights_of
+from packed_numbers import Array, bf16, from_bf16, joined, packed, random_blocks, side_by_side, weights_of
 
 from hamdam.kernels.cpu.decoder import BLOCK, Decoder, LayerWeights, Weights
 from hamdam.kernels.cpu.facts import Shape, Step
-from hamdam.kernels.cpu.packing import Blocks, joined, side_by_side
+from hamdam.kernels.cpu.packing import Blocks
 
 THETA = 100.0
 GREEDY = (0.0, 0, 1.0, 0.0, 0.0)

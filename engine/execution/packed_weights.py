@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 
 from hamdam.kernels.cpu.decoder import LayerWeights, Weights
 from hamdam.kernels.cpu.facts import Shape
-from hamdam.kernels.cpu.packing import Blocks, Packed, from_floats, from_gguf, joined, pack, side_by_side
+from hamdam.kernels.cpu.packing import HALF, Packed, from_floats, from_gguf, put, unfilled
+from hamdam.kernels.cpu.tiles import PANEL
 
 from ..loading.checkpoint import Checkpoint
+from ..loading.numbers import CHUNK, spans
 from ..models.config import ModelConfig
 
 log = logging.getLogger("hamdam.engine")
 LAYOUT = 2  # to be raised whenever what packing makes looks different
 ALIGNMENT = 4096
 DIGEST = 64  # characters
+MOVED = 8 * CHUNK  # numbers of 4 or 8 bits that are read at a time
 PADDED = 32  # products add biases 32 at a time
 Named = Iterator[tuple[str, Packed | NDArray[np.float32] | None]]
 
@@ -66,37 +69,48 @@ def _pack(checkpoint: Checkpoint) -> Named:
     config = checkpoint.config
     hidden, query = config.hidden_size, config.num_heads * config.head_dim
 
-    def blocks(*names: str) -> list[Blocks]:
-        """Number for number where all are stored in 4 bits, or all in 8; else rounded to 8."""
-        stored = [checkpoint.quantized(name) for name in names]
-        whole = [from_gguf(one.format, one.blocks) for one in stored if one is not None]
-        if len(whole) == len(names) and len({one.bits for one in whole}) == 1:
-            return whole
-        return [from_floats(checkpoint.array(name)) for name in names]
+    def matrix(inputs: int, *names: str, beside: bool = False) -> Packed:
+        return _packed(checkpoint, inputs, [f"{name}.weight" for name in names], step=2 if beside else 1)
 
     def vector(name: str) -> NDArray[np.float32]:
         return np.ascontiguousarray(checkpoint.array(name))
 
-    yield "embedding", pack(joined(blocks("model.embed_tokens.weight")), hidden)
+    yield "embedding", matrix(hidden, "model.embed_tokens")
     for index in range(config.num_layers):
         layer, attention = f"model.layers.{index}", f"model.layers.{index}.self_attn"
         qkv = [f"{attention}.{part}_proj" for part in "qkv"]
         bias = [vector(f"{name}.bias") for name in qkv] if config.attention_bias else None
         output_bias = [vector(f"{attention}.o_proj.bias")] if config.attention_output_bias else None
         yield f"{index}.attention_norm", vector(f"{layer}.input_layernorm.weight")
-        yield f"{index}.qkv", pack(joined(blocks(*(f"{name}.weight" for name in qkv))), hidden)
+        yield f"{index}.qkv", matrix(hidden, *qkv)
         yield f"{index}.qkv_bias", _padded(bias)
         yield f"{index}.query_norm", vector(f"{attention}.q_norm.weight") if config.qk_norm else None
         yield f"{index}.key_norm", vector(f"{attention}.k_norm.weight") if config.qk_norm else None
-        yield f"{index}.output", pack(joined(blocks(f"{attention}.o_proj.weight")), query)
+        yield f"{index}.output", matrix(query, f"{attention}.o_proj")
         yield f"{index}.output_bias", _padded(output_bias)
         yield f"{index}.mlp_norm", vector(f"{layer}.post_attention_layernorm.weight")
-        gate, up = blocks(f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.up_proj.weight")
-        yield f"{index}.gate_up", pack(side_by_side(gate, up), hidden)
-        yield f"{index}.down", pack(joined(blocks(f"{layer}.mlp.down_proj.weight")), config.intermediate_size)
+        yield f"{index}.gate_up", matrix(hidden, f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj", beside=True)
+        yield f"{index}.down", matrix(config.intermediate_size, f"{layer}.mlp.down_proj")
     yield "norm", vector("model.norm.weight")
     if not config.tie_word_embeddings:
-        yield "head", pack(joined(blocks("lm_head.weight")), hidden)
+        yield "head", matrix(hidden, "lm_head")
+
+
+def _packed(checkpoint: Checkpoint, inputs: int, names: list[str], *, step: int) -> Packed:
+    """Matrices one above the other, or (step 2) two side by side; number for number where all are stored in 4 bits, or
+    all in 8, else rounded to 8. Read and packed a piece at a time: of a large one's floats not all are in memory."""
+    weights = checkpoint.weights
+    kinds = {weights.bits(name) for name in names}
+    bits = kinds.pop() if len(kinds) == 1 else None
+    counts = [weights.shapes[name][0] for name in names]
+    packed, first = unfilled(bits or 8, sum(counts), inputs), 0
+    for name, count in zip(names, counts, strict=True):
+        for rows in spans(range(count), inputs, CHUNK if bits is None else MOVED, unit=PANEL):
+            stored = None if bits is None else checkpoint.quantized(name, rows)
+            blocks = from_floats(checkpoint.array(name, rows)) if stored is None else from_gguf(*stored[:2])
+            put(packed, blocks, first + rows.start // HALF * step, step)
+        first += count // HALF if step == 1 else 1
+    return packed
 
 
 def _padded(parts: list[NDArray[np.float32]] | None) -> NDArray[np.float32] | None:

@@ -28,7 +28,7 @@ KV_LAYOUT = "cpu: block, layer, head, key | value; bfloat16 in pairs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """qkv: the rows of q over those of k over those of v. gate_up: as packing.side_by_side has them."""
+    """qkv: the rows of q over those of k over those of v. gate_up: 16 rows of each in turn (packing.put)."""
 
     attention_norm: Floats
     qkv: Packed

@@ -9,6 +9,7 @@ moved, and a model computes with the very weights of its file.
 """
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from .tiles import GROUP, GROUP_BYTES, PANEL
 
 Bytes = NDArray[np.uint8]
 HALF = PANEL // 2
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,52 +79,54 @@ def from_floats(weights: NDArray[np.float32]) -> Blocks:
     return Blocks(8, numbers, scales)
 
 
-def joined(parts: Sequence[Blocks]) -> Blocks:
-    """One matrix above the other. All have as many bits."""
-    if len(parts) == 1:
-        return parts[0]
-    minima = [part.minima for part in parts if part.minima is not None]
-    return Blocks(
-        parts[0].bits,
-        np.concatenate([part.numbers for part in parts]),
-        np.concatenate([part.scales for part in parts]),
-        np.concatenate(minima) if minima else None,
-    )
+def unfilled(bits: int, outputs: int, inputs: int) -> Packed:
+    """A matrix of zeros, for `put` to fill."""
+    groups, panels = -(-inputs // GROUP), -(-outputs // PANEL)
+    return Packed(bits, outputs, inputs, aligned(panels * groups * GROUP_BYTES[bits]))
 
 
-def side_by_side(gate: Blocks, up: Blocks) -> Blocks:
-    """16 rows of the one, 16 of the other, and so on: a panel then holds both sides of 16 products."""
-    order = np.arange(2 * len(gate.scales)).reshape(2, -1, HALF).swapaxes(0, 1).reshape(-1)
-    both = joined((gate, up))
-    minima = None if both.minima is None else both.minima[order]
-    return Blocks(both.bits, both.numbers[order], both.scales[order], minima)
+def put(packed: Packed, blocks: Blocks, first: int, step: int = 1) -> None:
+    """Writes rows, 16 at a time, into half panels: `first`, `first + step` and so on; the last may have fewer.
+
+    Gates have step 2 from 0 on, their ups step 2 from 1 on: a panel then holds both sides of 16 products.
+    """
+    groups = blocks.scales.shape[1]
+    data = packed.data.reshape(-1, groups, GROUP_BYTES[packed.bits])
+    sides = 3 - step  # with step 1 every other half panel, and then those between
+    for start in range(sides):
+        panel, side = divmod(first + start, 2)
+        numbers = _in_halves(blocks.numbers)[start::sides]
+        halves = [_in_halves(part)[start::sides] for part in (blocks.scales, blocks.minima) if part is not None]
+        for at in range(0, len(numbers), 64):  # so many, that what is moved stays in the processor's cache
+            own = slice(at, min(at + 64, len(numbers)))
+            to = data[panel + own.start : panel + own.stop]
+            _put(to, side, numbers[own], [part[own] for part in halves])
+
+
+def _put(to: Bytes, side: int, numbers: Bytes, halves: Sequence[NDArray[np.float16]]) -> None:
+    """to [panels, groups, bytes], numbers [panels, 16, groups, bytes], scales and minima [panels, 16, groups]."""
+    panels, rows, groups, size = numbers.shape
+    steps = size // 4
+    words = np.ascontiguousarray(numbers).view(np.uint32).transpose(0, 2, 3, 1)
+    to[..., : PANEL * size].view(np.uint32).reshape(panels, groups, 2, steps, rows)[:, :, side] = words
+    at = PANEL * size + 2 * HALF * side
+    for part in halves:
+        own = np.ascontiguousarray(part.swapaxes(1, 2))
+        to[..., at : at + 2 * HALF] = own.view(np.uint8)
+        at += 2 * PANEL
 
 
 def pack(blocks: Blocks, inputs: int) -> Packed:
-    rows, groups = blocks.scales.shape
-    panels = -(-rows // PANEL)
-    data = aligned(panels * groups * GROUP_BYTES[blocks.bits]).reshape(panels, groups, -1)
-    steps = blocks.numbers.shape[-1] // 4
-    for start in range(0, panels, 64):  # so many at a time, that what is moved stays in the processor's cache
-        some = slice(start * PANEL, (start + 64) * PANEL)
-        words = np.ascontiguousarray(_whole(blocks.numbers[some])).view(np.uint32)
-        to = data[start : start + 64]
-        to[..., : PANEL * 4 * steps].view(np.uint32).reshape(len(to), groups, 2, steps, HALF)[:] = words.reshape(
-            len(to), 2, HALF, groups, steps
-        ).transpose(0, 3, 1, 4, 2)
-        at = PANEL * 4 * steps
-        for halves in (blocks.scales, blocks.minima):
-            if halves is not None:
-                own = np.ascontiguousarray(_whole(halves[some]).reshape(len(to), PANEL, groups).swapaxes(1, 2))
-                to[..., at : at + 2 * PANEL] = own.view(np.uint8)
-                at += 2 * PANEL
-    return Packed(blocks.bits, rows, inputs, data.reshape(-1))
+    packed = unfilled(blocks.bits, len(blocks.scales), inputs)
+    put(packed, blocks, 0)
+    return packed
 
 
-def _whole(rows: NDArray[np.generic]) -> NDArray[np.generic]:
-    """With rows of zeros up to a whole number of panels."""
-    missing = -len(rows) % PANEL
-    return np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1))) if missing else rows
+def _in_halves(rows: NDArray[Number]) -> NDArray[Number]:
+    """[rows, …] -> [half panels, 16, …], the last filled up with zeros."""
+    missing = -len(rows) % HALF
+    whole = np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1))) if missing else rows
+    return whole.reshape(-1, HALF, *rows.shape[1:])
 
 
 def aligned(size: int) -> Bytes:

@@ -5,14 +5,17 @@ import logging
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from quantised_folders import awq, compressed, fp8, write_quantised
 from tiny_models import CONFIG, random_tensors, write_folder
 
 from hamdam.engine.execution import packed_weights
@@ -125,6 +128,38 @@ def test_a_file_that_is_not_whole_is_made_anew(tmp_path: Path, spoil: Any) -> No
     spoil(only(cache))
     assert contents(open_packed(model, cache)) == packed
     assert only(cache).read_bytes() == whole
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "awq", "fp8"])
+def test_of_a_matrix_only_a_piece_is_in_memory_beside_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A piece is read, made float32 and rounded: 28 bytes a number. AWQ's words lie by input: each piece needs all."""
+    config = CONFIG | {"vocab_size": 6000, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 1}
+    if kind == "bfloat16":
+        tensors = {name: values.bfloat16() for name, values in random_tensors(config).items()}
+        write_folder(tmp_path, config, tensors)
+    elif kind == "awq":
+        said = {"quant_method": "awq", "bits": 4, "group_size": 128}
+        write_quantised(tmp_path, config, said, partial(awq, np.random.default_rng(0), group=128))
+    else:
+        said = compressed("float-quantized", type="float")
+        write_quantised(tmp_path, config, said, partial(fp8, np.random.default_rng(0)))
+    numbers, model = 1 << 14, open_checkpoint(tmp_path)
+    monkeypatch.setattr(packed_weights, "CHUNK", numbers)
+    monkeypatch.setattr(packed_weights, "MOVED", numbers)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        packed = open_packed(model, None)
+        kept, most = (found - before for found in tracemalloc.get_traced_memory())
+    finally:
+        tracemalloc.stop()
+    bytes_kept = {id(one): (one.data if isinstance(one, Packed) else one).nbytes
+                  for _, one in parts(packed) if one is not None}  # fmt: skip
+    assert kept >= sum(bytes_kept.values()) > 3 << 20
+    words = 256 * 1024 // 2 if kind == "awq" else 0
+    assert most - kept < 28 * numbers + 2 * words + (32 << 10)
 
 
 def test_a_full_disk_is_said_once_and_leaves_nothing_behind(

@@ -2,10 +2,10 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from packed_numbers import address, packed, random_blocks, terms_of
+from packed_numbers import address, joined, packed, random_blocks, side_by_side, terms_of
 
 from hamdam.engine.loading.gguf_blocks import block_format
-from hamdam.kernels.cpu.packing import Packed, aligned, from_floats, from_gguf, joined, side_by_side
+from hamdam.kernels.cpu.packing import Packed, aligned, from_floats, from_gguf, put, unfilled
 from hamdam.kernels.cpu.product import read_row
 from hamdam.kernels.cpu.tiles import GROUP
 
@@ -58,14 +58,24 @@ def test_a_matrix_lies_above_the_next() -> None:
         random = np.random.default_rng(bits)
         parts = [random_blocks(random, outputs, 64, bits) for outputs in (48, 16, 33)]
         right = np.concatenate([sum(terms_of(part)) for part in parts])
-        np.testing.assert_allclose(rows_of(packed(joined(parts), 64)), right, rtol=1e-6, atol=1e-7)
+        whole = packed(joined(parts), 64)
+        np.testing.assert_allclose(rows_of(whole), right, rtol=1e-6, atol=1e-7)
+        placed = unfilled(bits, 97, 64)
+        for part, first in zip(parts, (0, 3, 4), strict=True):
+            put(placed, part, first)
+        assert np.array_equal(placed.data, whole.data)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_16_gates_lie_beside_their_16_ups(bits: int) -> None:
     random = np.random.default_rng(0)
     gate, up = (random_blocks(random, 48, 96, bits) for _ in range(2))
-    found = rows_of(packed(side_by_side(gate, up), 96))
+    whole = packed(side_by_side(gate, up), 96)
+    placed = unfilled(bits, 96, 96)
+    for first, blocks in enumerate((gate, up)):
+        put(placed, blocks, first, 2)
+    assert np.array_equal(placed.data, whole.data)
+    found = rows_of(whole)
     for start in range(0, 48, 16):
         for side, blocks in enumerate((gate, up)):
             right = sum(terms_of(blocks))[start : start + 16]

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from packed_numbers import Array, address, numbers_of, packed, quantised, random_blocks, terms_of
+from packed_numbers import Array, address, numbers_of, packed, quantised, random_blocks, side_by_side, terms_of
 
-from hamdam.kernels.cpu.packing import Blocks, Packed, side_by_side
+from hamdam.kernels.cpu.packing import Blocks, Packed
 from hamdam.kernels.cpu.product import ADD, GATE, SCRATCH, WRITE, product, read_row
 from hamdam.kernels.cpu.tiles import PANEL
 

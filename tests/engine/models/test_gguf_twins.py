@@ -1,0 +1,45 @@
+"""Models of random GGUF blocks, of those too that no package writes: they answer as their dequantised twins."""
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from tiny_models import CONFIG, Tensors, random_tensors, write_folder, write_gguf
+from whole_windows import WholeWindows
+
+from hamdam.engine.loading.checkpoint import open_checkpoint
+
+Q = gguf.GGMLQuantizationType
+HALVES = {  # where a block has its float16 numbers, and how large they are so that weights are about 0.1
+    Q.Q4_0: {0: 0.02}, Q.Q4_1: {0: 0.02, 2: 0.15}, Q.Q5_0: {0: 0.01}, Q.Q5_1: {0: 0.01, 2: 0.15}, Q.Q8_0: {0: 0.001},
+    Q.Q2_K: {80: 0.005, 82: 0.005}, Q.Q3_K: {108: 0.002}, Q.Q4_K: {0: 0.0003, 2: 0.001}, Q.Q5_K: {0: 0.0001, 2: 0.001},
+    Q.Q6_K: {208: 0.0001}, Q.IQ4_NL: {0: 0.001}, Q.IQ4_XS: {0: 0.0001},
+}  # fmt: skip
+WIDE = CONFIG | {"model_type": "qwen2", "hidden_size": 256, "num_hidden_layers": 1, "intermediate_size": 256}
+IDS = list(range(3, 40))
+
+
+def random_blocks(kind: Q, rows: int, columns: int) -> np.ndarray:
+    random = np.random.default_rng(int(kind) + rows)
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
+    for at, largest in HALVES[kind].items():
+        halves = random.uniform(-largest, largest, blocks.shape[:2]).astype(np.float16)
+        blocks[..., at : at + 2] = halves[..., None].view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=lambda kind: kind.name)
+def test_f06_blocks_have_the_logits_of_their_dequantised_twin(tmp_path: Path, kind: Q) -> None:
+    tensors: Tensors = random_tensors(WIDE)
+    matrices = [name for name in tensors if name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight"))]
+    raw = {name: random_blocks(kind, *tensors[name].shape) for name in matrices}
+    twin = {name: torch.from_numpy(gguf.quants.dequantize(blocks, kind)) for name, blocks in raw.items()}
+    stored = write_gguf(tmp_path / "m.gguf", WIDE, tensors, kinds=dict.fromkeys(matrices, kind), raw=raw)
+    found, right = (
+        WholeWindows(open_checkpoint(path), longest=len(IDS)).logits(IDS)
+        for path in (stored, write_folder(tmp_path / "twin", WIDE, tensors | twin))
+    )
+    assert right.std() > 0.1
+    assert np.array_equal(found, right)
