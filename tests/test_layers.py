@@ -98,6 +98,8 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("engine/bench/kernel_bench.py", "native_operations"),
         ("engine/bench/kernel_bench.py", "execution.runners"),
         ("engine/bench/phases.py", "execution.native_runner"),
+        ("engine/model_check.py", "execution.gpu_memory"),
+        ("engine/model_check.py", "execution.packed_weights"),
         ("engine/opening.py", "execution.runners"),
         ("engine/execution/runners.py", "hamdam.kernels.cpu"),
         ("engine/execution/runners.py", "model_runner"),

@@ -8,6 +8,13 @@ from ..errors import ModelError
 LATER = 512 << 20  # bytes: of kernels, libraries and recorded graphs, which are loaded when they are met
 
 
+def free_and_total() -> tuple[int, int]:
+    """Bytes of the GPU that is computed on. ModelError where PyTorch finds none."""
+    if not torch.cuda.is_available():
+        raise ModelError("device cuda was asked for, and PyTorch finds none")
+    return torch.cuda.mem_get_info()
+
+
 def left_for_kv(share: float, device: torch.device, largest_step: Callable[[], object]) -> int:
     """Bytes, once the weights are there. ModelError where it is none.
 

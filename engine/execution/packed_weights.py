@@ -6,6 +6,7 @@ what lies where, and then the arrays.
 import hashlib
 import json
 import logging
+import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from hamdam.kernels.cpu.decoder import LayerWeights, Weights
 from hamdam.kernels.cpu.facts import Shape
 from hamdam.kernels.cpu.packing import HALF, Packed, from_floats, from_gguf, put, unfilled
-from hamdam.kernels.cpu.tiles import PANEL
+from hamdam.kernels.cpu.tiles import GROUP, GROUP_BYTES, PANEL
 
 from ..loading.checkpoint import Checkpoint
 from ..loading.numbers import CHUNK, spans
@@ -52,6 +53,18 @@ def open_packed(checkpoint: Checkpoint, cache: Path | None) -> Weights:
     if path is not None:
         _keep(path, packed)
     return _weights(packed.__getitem__, checkpoint.config)
+
+
+def packed_bytes(checkpoint: Checkpoint) -> int:
+    """What `open_packed` will take, to the few numbers that parts of a matrix in different bits are rounded by."""
+    weights, size = checkpoint.weights, 0
+    for name, shape in weights.shapes.items():
+        if len(shape) == 2:
+            panels, groups = -(-shape[0] // PANEL), -(-shape[1] // GROUP)
+            size += panels * groups * GROUP_BYTES[weights.bits(name) or 8]
+        else:
+            size += 4 * math.prod(shape)
+    return size
 
 
 def _weights(named: Callable[[str], Any], config: ModelConfig) -> Weights:

@@ -9,7 +9,7 @@
 import logging
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,17 +33,38 @@ def open_runner(checkpoint: Checkpoint, config: EngineConfig) -> Runner:
 
     `auto` without a cache folder is PyTorch's, since native code would have to be compiled at every start.
     """
-    if config.dtype in EXACT_ABOVE or (config.dtype == "auto" and config.cache is not None):
-        why = no_native(checkpoint.config, config)
-        if why is None:
-            return _native(checkpoint, config, "int8" if config.dtype == "auto" else config.dtype)
-        if config.dtype in EXACT_ABOVE:
-            raise ModelError(f"dtype {config.dtype} cannot be had: {why}")
-        if not _on_gpu(config):
-            log.warning("computing with PyTorch, several times slower than native code: %s", why)
+    choice = choose(checkpoint.config, config)
+    if choice.native:
+        return _native(checkpoint, config, choice.dtype)
+    if choice.slower is not None:
+        log.warning("computing with PyTorch, several times slower than native code: %s", choice.slower)
     from .model_runner import load_runner
 
     return load_runner(checkpoint, config)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to compute a model. `slower`: why it is not native code, where that would have been preferred."""
+
+    device: str  # cpu | cuda
+    dtype: str
+    native: bool = False
+    slower: str | None = None
+
+
+def choose(model: ModelConfig, config: EngineConfig) -> Choice:
+    """Raises ModelError where a dtype was asked for that only native code has, and that cannot be had."""
+    slower = None
+    if config.dtype in EXACT_ABOVE or (config.dtype == "auto" and config.cache is not None):
+        slower = no_native(model, config)
+        if slower is None:
+            return Choice("cpu", "int8" if config.dtype == "auto" else config.dtype, native=True)
+        if config.dtype in EXACT_ABOVE:
+            raise ModelError(f"dtype {config.dtype} cannot be had: {slower}")
+    if _on_gpu(config):
+        return Choice("cuda", "bfloat16" if config.dtype == "auto" else config.dtype)
+    return Choice("cpu", "float32" if config.dtype == "auto" else config.dtype, slower=slower)
 
 
 def _native(checkpoint: Checkpoint, config: EngineConfig, dtype: str) -> Runner:

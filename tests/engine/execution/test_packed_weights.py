@@ -19,7 +19,7 @@ from quantised_folders import awq, compressed, fp8, write_quantised
 from tiny_models import CONFIG, random_tensors, write_folder
 
 from hamdam.engine.execution import packed_weights
-from hamdam.engine.execution.packed_weights import ALIGNMENT, LAYOUT, open_packed
+from hamdam.engine.execution.packed_weights import ALIGNMENT, LAYOUT, open_packed, packed_bytes
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.kernels.cpu.decoder import LayerWeights, Weights
 from hamdam.kernels.cpu.packing import Packed
@@ -66,6 +66,16 @@ def test_what_is_read_back_is_what_was_packed(tmp_path: Path, config: dict[str, 
     assert (read.head is read.embedding) == config["tie_word_embeddings"]
     assert (read.layers[0].qkv_bias is None) == (config is not BIASED)
     assert (read.layers[1].query_norm is None) == (config is not NORMED)
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "qwen2"}, {"model_type": "qwen3", "tie_word_embeddings": True}])
+def test_their_size_is_known_before_anything_is_packed(tmp_path: Path, config: dict[str, Any]) -> None:
+    model = checkpoint(tmp_path, CONFIG | {"hidden_size": 64, "head_dim": 16, "vocab_size": 288} | config)
+    packed = dict(parts(open_packed(model, None)))
+    if model.config.tie_word_embeddings:
+        del packed["head"]
+    sizes = [one.data.nbytes if isinstance(one, Packed) else one.nbytes for one in packed.values() if one is not None]
+    assert packed_bytes(model) == sum(sizes)
 
 
 def test_matrices_that_are_read_lie_as_native_code_needs_them(tmp_path: Path) -> None:
