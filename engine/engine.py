@@ -19,10 +19,13 @@ from .crossing import Crossing
 from .errors import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
 from .events import EngineStats
 from .generation import Generation
+from .grammar.grammars import Grammars
+from .grammar.matcher import Matcher
 from .policy.batch import Runner
 from .policy.sampling_params import BANNED, SamplingParams
 from .policy.scheduler import Scheduler
 from .policy.sequence import Sequence
+from .policy.structured_outputs import FIELD
 from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, StepLoop
 from .text.codec import Codec
 
@@ -60,6 +63,7 @@ class Engine:
         self._seconds_per_answer = 5.0  # running mean, for estimates only
         self._encoders = ThreadPoolExecutor(2, thread_name_prefix="hamdam-encode")
         self._encoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by owner, while it is needed
+        self._grammars = Grammars(lambda: codec.texts(runner.vocab_size))
         self._warming: dict[asyncio.Task[None], str] = {}  # the session of each
         self._steps = StepLoop(self.scheduler, runner)
         self._crossing: Crossing[Fact, Order] | None = None
@@ -69,12 +73,14 @@ class Engine:
         """Starts the engine's thread; the running event loop is the one that all generations live on."""
         self._crossing = Crossing(asyncio.get_running_loop(), self._receive)
         self._steps.start(self._crossing)
+        self._grammars.prepare()
 
     def stop(self) -> None:
         """Ends the thread after its current step and every open generation with `stopped`. Idempotent."""
         self._stopped = True
         self._steps.stop()
         self._encoders.shutdown(wait=False, cancel_futures=True)
+        self._grammars.close()
         self._fail_all(self._steps.fault or "the engine was stopped")
 
     def sampling_params(self, asked: Mapping[str, Any], otherwise: Mapping[str, Any] = NOTHING) -> SamplingParams:
@@ -99,10 +105,11 @@ class Engine:
             self._refuse_hopeless(chat)
             async with self._encoding.setdefault(owner.id, asyncio.Lock()):  # nobody fills all encoders
                 ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
-            if len(ids) > self.max_prompt:
-                raise PromptTooLong(len(ids), self.max_prompt)
+                if len(ids) > self.max_prompt:
+                    raise PromptTooLong(len(ids), self.max_prompt)
+                matcher = await self._matcher(chat, params, owner)
             self._refuse_when_stopped()
-            sequence = self._sequence(ids, params, owner, session_id)
+            sequence = self._sequence(ids, params, owner, session_id, matcher)
             answer = self.codec.answer_stream(
                 chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs
             )
@@ -199,7 +206,19 @@ class Engine:
         if not self._in_flight[owner.id]:
             del self._in_flight[owner.id]
 
-    def _sequence(self, ids: list[int], params: SamplingParams, owner: Owner, session_id: str | None) -> Sequence:
+    async def _matcher(self, chat: Chat, params: SamplingParams, owner: Owner) -> Matcher | None:
+        if params.structured_outputs is None:
+            return None
+        if not (self.runner.eos_ids or params.stop_token_ids):
+            raise InvalidField(FIELD, "this model has no token that ends an answer; stop_token_ids are needed")
+        matcher = (await self._grammars.compiled(params.structured_outputs, owner.id)).matcher()
+        if chat.continue_last and not matcher.begin("".join(chat.messages[-1].parts)):
+            raise InvalidField(FIELD, "the answer that is to go on does not follow it")
+        return matcher
+
+    def _sequence(
+        self, ids: list[int], params: SamplingParams, owner: Owner, session_id: str | None, matcher: Matcher | None
+    ) -> Sequence:
         self._next_id += 1
         eos, asked = self.runner.eos_ids, frozenset(params.stop_token_ids)
         room = self.max_context - len(ids)
@@ -211,10 +230,11 @@ class Engine:
             params=params,
             seed=params.seed if params.seed is not None else secrets.randbits(63),
             max_tokens=min(params.max_tokens or room, room),
-            stop_ids=asked if params.ignore_eos else asked | eos,
+            stop_ids=asked if params.ignore_eos and matcher is None else asked | eos,
             held_back_ids=asked | eos,
             bad_ids=tuple(ids for word in params.bad_words for ids in sorted(self.codec.spellings(word)) if ids),
             session_id=session_id,
+            matcher=matcher,
         )
 
     def _begin(self, generation: Generation) -> None:

@@ -46,7 +46,8 @@ CHAT_BODY: Schema = {
         "model": {"type": "string"},
         "messages": {"type": "array", "items": {"type": "object"}},
         "stream": {"type": "boolean"},
-        **{name: {} for name in ("stream_options", "user", "max_completion_tokens", *sorted(SAMPLING))},
+        **{name: {} for name in ("stream_options", "user", "max_completion_tokens", "response_format")},
+        **{name: {} for name in sorted(SAMPLING)},
     },
 }
 CHAT_ANSWER: Schema = {

@@ -21,6 +21,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     "numba": (
         "kernels/cpu",
         "engine/execution/test_changing_runner.py",
+        "engine/execution/test_masks.py",
         "engine/execution/test_native_accuracy.py",
         "engine/execution/test_native_invariance.py",
         "engine/execution/test_native_logprobs.py",
@@ -37,6 +38,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/models/test_llama.py",
         "engine/test_model_check.py",
     ),
+    "llguidance": ("engine/grammar", "engine/execution/test_masks.py"),
     "transformers": ("engine/loading/test_gguf_tokenizer.py", "engine/models/test_llama.py"),
     "platformdirs": (
         "engine/loading/test_gguf_tokenizer.py",

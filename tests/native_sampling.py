@@ -30,7 +30,7 @@ def draw(
     ids = banned.nonzero()[0].astype(np.int32)
     ones, never = np.ones(len(ids), np.float32), np.full(len(ids), -np.inf, np.float32)
     id = sample_row(
-        address(own), size, address(ids), address(ones), address(never), len(ids), temperature, top_k, top_p, min_p,
+        address(own), size, 0, address(ids), address(ones), address(never), len(ids), temperature, top_k, top_p, min_p,
         uniform, address(weights), address(kept),
     )
     assert all(np.isnan(x[room:]).all() for x in (own, weights, kept))

@@ -21,7 +21,8 @@ NEVER = {
     "web": {"torch", "starlette", "sqlalchemy"},
 }
 NO_TORCH = (
-    "kernels/__init__.py", "kernels/cpu", "engine/policy", "engine/text", "engine/loading", "engine/models/config.py",
+    "kernels/__init__.py", "kernels/cpu", "engine/grammar", "engine/policy", "engine/text", "engine/loading",
+    "engine/models/config.py",
     *(f"engine/{name}.py" for name in ("__init__", "chat", "config", "crossing", "engine", "errors", "events",
                                       "generation", "opening", "step_loop")),
 )
@@ -98,6 +99,8 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("engine/bench/kernel_bench.py", "native_operations"),
         ("engine/bench/kernel_bench.py", "execution.runners"),
         ("engine/bench/phases.py", "execution.native_runner"),
+        ("engine/grammar/grammars.py", "llguidance"),
+        ("engine/grammar/lexicon.py", "llguidance"),
         ("engine/model_check.py", "execution.gpu_memory"),
         ("engine/model_check.py", "execution.packed_weights"),
         ("engine/opening.py", "execution.runners"),

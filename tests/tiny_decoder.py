@@ -153,6 +153,7 @@ def step_of(shape: Shape, rows: Sequence[tuple[Row, int]], *, quiet: Sequence[in
         positions=positions, starts=starts, tables=tables, turns=turns_of(positions, shape.dim),
         sampled=np.array(sampled, np.int32),
         settings=np.array([rows[number][0].settings for number in sampled], np.float64).reshape(-1, 5),
+        masks=np.zeros((0, 0), np.uint32), mask_of=np.full(len(sampled), -1, np.int32),
         edits=np.array([id for ids in banned for id in ids], np.int32), edit_starts=edit_starts,
         divisors=np.ones(edit_starts[-1], np.float32), added=np.full(edit_starts[-1], -np.inf, np.float32),
         kept=np.array([rows[number][0].kept for number in sampled], np.int32),

@@ -131,7 +131,7 @@ class Client:
             if error.get("event_id") == event_id:
                 return error
 
-    async def start(self, text: str | None = None, **fields: Any) -> "Run":
+    async def start(self, text: str | None = None, /, **fields: Any) -> "Run":
         """Ask, and read to `response.created`. Without a place it is a new conversation."""
         client_id = fields.pop("client_id", None) or f"c{next(_numbers)}"
         self.runs = {id: run for id, run in self.runs.items() if run.end is None or client_id != run.client_id}
@@ -152,7 +152,7 @@ class Client:
                 self.runs[event["response_id"]] = run
                 return run
 
-    async def ask(self, text: str | None = None, **fields: Any) -> "Run":
+    async def ask(self, text: str | None = None, /, **fields: Any) -> "Run":
         return await (await self.start(text, **fields)).finish()
 
     async def subscribe(self, run: "Run", *, seen: int | None = None) -> dict[str, Any]:
@@ -210,12 +210,13 @@ class Run:
 
 @contextlib.asynccontextmanager
 async def running(
-    data: Path, *, limits: dict[str, Any] | None = None, gate: bool = False, narrow: bool = False, **engine: Any
+    data: Path, *, limits: dict[str, Any] | None = None, gate: bool = False, narrow: bool = False,
+    make: Callable[..., Any] = scripted_engine, **engine: Any,
 ) -> AsyncIterator[World]:
     """`gate`: the engine waits at each step for `pass_steps`. `narrow`: the kernel buffers little of what we send."""
     settings = Settings(data=data, port=0, limits=replace(Limits(), **(limits or {})))
     database = await Database.open(data / "hamdam.db")
-    scripted = scripted_engine(**engine)
+    scripted = make(**engine)
     if gate:
         scripted.runner.gate = threading.Semaphore(0)
     try:

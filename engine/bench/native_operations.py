@@ -193,6 +193,7 @@ class TakenStep:
             sampled=np.arange(samples, dtype=np.int32), settings=np.zeros((samples, 5)),
             edits=np.zeros(0, np.int32), divisors=np.zeros(0, np.float32), added=np.zeros(0, np.float32),
             edit_starts=np.zeros(samples + 1, np.int32), kept=np.full(samples, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32), mask_of=np.full(samples, -1, np.int32),
         )
         self.decoder = Decoder(
             replace(shape_of(shape), layers=layers), _weights(random, shape, layers), blocks=sum(tables),

@@ -10,6 +10,7 @@ import numpy as np
 
 from hamdam.kernels.cpu.facts import Floats, Ints
 
+from ..grammar.lexicon import Words
 from ..policy.sampling_params import BANNED
 from ..policy.sequence import Sequence
 
@@ -26,7 +27,8 @@ class Edits:
 NONE = Edits(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
-def edits(sequence: Sequence, vocabulary: int) -> Edits:
+def edits(sequence: Sequence, vocabulary: int, allowed: Words | None = None) -> Edits:
+    """allowed: a bit for each id that may be drawn at all; None: all of them."""
     params = sequence.params
     holds = sequence.num_generated < params.min_tokens
     if not holds and params.leaves_logits_alone:
@@ -34,7 +36,14 @@ def edits(sequence: Sequence, vocabulary: int) -> Edits:
     if sequence.note is None:
         sequence.note = Appearances(sequence, vocabulary)
     appearances: Appearances = sequence.note
-    return appearances.edits(sequence, holds)
+    return appearances.edits(sequence, holds, allowed)
+
+
+def without(words: Words, ids: Ints) -> Words:
+    """The bits without those of some ids."""
+    left = words.copy()
+    np.bitwise_and.at(left, ids >> 5, ~(np.uint32(1) << (ids & 31).astype(np.uint32)))
+    return left
 
 
 class Appearances:
@@ -63,8 +72,8 @@ class Appearances:
         self._held = [self._places[id] for id in held]
         self._read = sequence.num_prompt
 
-    def edits(self, sequence: Sequence, holds: bool) -> Edits:
-        """holds: whether the answer is too short to end."""
+    def edits(self, sequence: Sequence, holds: bool, allowed: Words | None = None) -> Edits:
+        """holds: whether the answer is too short to end. allowed: as above."""
         params = sequence.params
         if params.penalises:
             for id in sequence.ids[self._read :]:
@@ -82,8 +91,9 @@ class Appearances:
         for *before, last in sequence.bad_ids:
             if before == sequence.ids[max(sequence.num_prompt, len(sequence.ids) - len(before)) : len(sequence.ids)]:
                 bad[self._places[last]] = -np.inf
-        if np.isneginf(bad).sum() < self._vocabulary:  # else nothing would be left: bad words then have to be
-            added = bad
+        banned = self._ids[:count][np.isneginf(bad)]
+        if len(banned) < self._vocabulary if allowed is None else without(allowed, banned).any():
+            added = bad  # else nothing would be left: bad words then have to be
         return Edits(self._ids[:count].copy(), divisors, added)
 
     def _place(self, id: int) -> int:

@@ -19,9 +19,10 @@ from ..loading.checkpoint import Checkpoint
 from ..models.rotary import inverse_frequencies
 from ..policy.batch import Batch, Result, Row, Scored
 from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
-from .edits import NONE, edits
+from .edits import NONE
 from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .logprobs import logprobs
+from .masks import Limits, limits
 from .packed_weights import shape_of
 from .quality import EXACT_ABOVE
 
@@ -55,7 +56,9 @@ class NativeRunner:
             return []
         rows = batch.rows
         order = sorted(range(len(rows)), key=lambda index: _neighbours(rows[index]))
-        step = self._step([rows[index] for index in order])
+        sampled = [index for index in order if rows[index].sample]
+        limited = limits([rows[index].sequence for index in sampled], self.vocab_size)
+        step = self._step([rows[index] for index in order], limited)
         drawn = self.decoder.step(step).tolist()
         means = {NOTHING: None, HIDDEN: BROKEN_HIDDEN, LOGITS: BROKEN_LOGITS}
         results: list[Result] = [None] * len(rows)
@@ -66,6 +69,8 @@ class NativeRunner:
             index, id = order[row], drawn[row]
             if place >= 0 and id >= 0:
                 results[index] = Scored(id, logprobs(kept[place], id, rows[index].sequence.params.top_logprobs))
+        for sample, broken in limited.broken.items():
+            results[sampled[sample]] = broken
         return results
 
     def take_kv(self, blocks: list[int], keys: Floats, values: Floats, layer: int) -> None:
@@ -76,12 +81,12 @@ class NativeRunner:
         """Ends its threads."""
         self.decoder.close()
 
-    def _step(self, rows: list[Row]) -> Step:
-        """Lists first: of a few numbers each, they take less time than arrays."""
+    def _step(self, rows: list[Row], limited: Limits) -> Step:
+        """Lists first: of a few numbers each, they take less time than arrays. limited: of the rows that sample."""
         spans = [range(row.start, row.start + row.count) for row in rows]
         positions = ints(position for span in spans for position in span)
         sampled = [index for index, row in enumerate(rows) if row.sample]
-        changes = [edits(rows[index].sequence, self.vocab_size) for index in sampled]
+        changes = limited.edits
         asking = [rows[index].sequence.params.logprobs for index in sampled]
         return Step(
             ids=ints(id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]),
@@ -92,6 +97,8 @@ class NativeRunner:
             turns=self._turns(positions),
             sampled=ints(sampled),
             settings=np.array([settings(rows[index].sequence) for index in sampled], np.float64).reshape(-1, 5),
+            masks=limited.words,
+            mask_of=limited.of,
             edits=np.concatenate([NONE.ids, *(change.ids for change in changes)]),
             divisors=np.concatenate([NONE.divisors, *(change.divisors for change in changes)]),
             added=np.concatenate([NONE.added, *(change.added for change in changes)]),

@@ -10,7 +10,8 @@ from hamdam.kernels.ops import Ops
 from ..policy.batch import Broken, Logprobs, Scored
 from ..policy.sequence import Sequence
 from .draws import BROKEN_LOGITS, settings
-from .edits import edits
+from .edits import Edits
+from .masks import Limits, limits
 
 AT_ONCE = 16  # rows whose log-softmax is sorted together: it takes ten times their memory
 
@@ -24,7 +25,9 @@ def sample(ops: Ops, logits: Tensor, sequences: list[Sequence]) -> list[int | Sc
     logits.masked_fill_(~finite[:, None], 0.0)  # what `Ops.sample` is not made for; the id drawn from it is thrown away
     scored = [row for row, sequence in enumerate(sequences) if sequence.params.logprobs]
     unedited = logits[_there(torch.tensor(scored), logits)] if scored else None  # a copy, of these rows alone
-    _edit(logits, sequences)
+    limited = limits(sequences, logits.shape[1])
+    _mask(logits, limited)
+    _edit(logits, limited.edits)
     asked = torch.tensor(list(map(settings, sequences)), dtype=torch.float64)
     heat, top_k, mass, least, drawn = _there(asked, logits).T
     ids = ops.sample(logits, heat, top_k.long(), mass, least, drawn)
@@ -35,6 +38,8 @@ def sample(ops: Ops, logits: Tensor, sequences: list[Sequence]) -> list[int | Sc
         for row, own in zip(scored, _logprobs(unedited, [max(drawn_ids[row], 0) for row in scored], tops), strict=True):
             if drawn_ids[row] >= 0:
                 found[row] = Scored(drawn_ids[row], own)
+    for row, broken in limited.broken.items():
+        found[row] = broken
     return found
 
 
@@ -51,12 +56,22 @@ def _logprobs(logits: Tensor, drawn: list[int], tops: list[int]) -> Iterator[Log
             yield Logprobs(worth, tuple(zip(likeliest[:top], worths[:top], strict=True)))
 
 
-def _edit(logits: Tensor, sequences: list[Sequence]) -> None:
-    changes = [edits(sequence, logits.shape[1]) for sequence in sequences]
+def _mask(logits: Tensor, limited: Limits) -> None:
+    rows = np.flatnonzero(limited.of >= 0)
+    if not len(rows):
+        return
+    words = torch.from_numpy(limited.words[limited.of[rows]].view(np.int32))
+    words, shifts = _there(words, logits), _there(torch.arange(32, dtype=torch.int32), logits)
+    allowed = ((words[:, :, None] >> shifts) & 1).flatten(1)[:, : logits.shape[1]].bool()
+    places = _there(torch.from_numpy(rows), logits)
+    logits[places] = logits[places].masked_fill(~allowed, -torch.inf)
+
+
+def _edit(logits: Tensor, changes: list[Edits]) -> None:
     lengths = [len(change.ids) for change in changes]
     if not sum(lengths):
         return
-    rows = np.repeat(np.arange(len(sequences)), lengths)
+    rows = np.repeat(np.arange(len(changes)), lengths)
     columns = np.concatenate([change.ids for change in changes])
     places = tuple(_there(torch.from_numpy(np.stack((rows, columns)).astype(np.int64)), logits))
     numbers = np.concatenate([np.stack((change.divisors, change.added)) for change in changes], 1)

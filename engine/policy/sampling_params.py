@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import InvalidField
+from .structured_outputs import StructuredOutputs
 
 MAX_STOP_STRINGS, MAX_STOP_LENGTH, MAX_STOP_IDS, MAX_N = 16, 256, 64, 16
 MAX_BIASES, MAX_ALLOWED, MAX_BAD_WORDS = 1024, 4096, 64  # each costs every step a little
@@ -49,7 +50,8 @@ class SamplingParams:
     `logit_bias` is added to the logits of ids; -100 bans one. None but `allowed_token_ids` are drawn, ends among them
     only where they are listed. `bad_words` are not generated in the tokenizer's own spelling. `include_stop_str` leaves
     the stop string that ended an answer in its text. `logprobs` gives each token of the answer its log-probability, and
-    `top_logprobs` that of so many of the likeliest tokens beside it.
+    `top_logprobs` that of so many of the likeliest tokens beside it. `structured_outputs` is the form that the answer
+    has; what holds where it meets other parameters is said in execution/masks.py.
     """
 
     temperature: float = 1.0
@@ -72,6 +74,7 @@ class SamplingParams:
     include_stop_str: bool = False
     logprobs: bool = False
     top_logprobs: int = 0
+    structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
         _number("temperature", self.temperature, 0, 2)
@@ -154,4 +157,6 @@ class SamplingParams:
                 values[name] = tuple(values[name])
         if "logit_bias" in values:
             values["logit_bias"] = _biases(values["logit_bias"])
+        if "structured_outputs" in values:
+            values["structured_outputs"] = StructuredOutputs.from_dict(values["structured_outputs"])
         return cls(**values)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..chat import Owner
+from ..grammar.matcher import Matcher
 from .chain import Link
 from .sampling_params import SamplingParams
 
@@ -31,9 +32,10 @@ class Sequence:
     params: SamplingParams
     seed: int
     max_tokens: int  # clipped to the context already
-    stop_ids: frozenset[int] = frozenset()  # EOS unless ignore_eos, and stop_token_ids
+    stop_ids: frozenset[int] = frozenset()  # EOS unless ignore_eos, which a grammar's end overrules, and stop_token_ids
     held_back_ids: frozenset[int] = frozenset()  # not sampled before min_tokens
     bad_ids: tuple[tuple[int, ...], ...] = ()  # what params.bad_words are in ids
+    matcher: Matcher | None = None  # follows the grammar that the answer is to have
     session_id: str | None = None
     status: Status = Status.WAITING
     num_computed: int = 0

@@ -77,6 +77,11 @@ class Codec:
         data = self._bytes[token]
         return (data.decode("utf-8", "replace") if data else self._name(token) or ""), data
 
+    def texts(self, size: int) -> list[bytes]:
+        """What each of the first `size` ids says: nothing where it is a control token, or no token at all."""
+        silent = self._tokenizer.control_ids
+        return [b"" if token in silent else self._bytes[token] for token in range(size)]
+
     def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
         """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
         return Detokenizer(self._bytes, prompt_ids)

@@ -96,10 +96,12 @@ class Decoder:
         for place, array in (
             (p.IDS, step.ids), (p.OWNERS, step.owners), (p.POSITIONS, step.positions), (p.STARTS, step.starts),
             (p.TABLES, step.tables), (p.TURNS, step.turns), (p.SAMPLED, step.sampled), (p.SETTINGS, step.settings),
+            (p.MASKS, step.masks), (p.MASK_OF, step.mask_of),
             (p.EDITS, step.edits), (p.DIVISORS, step.divisors), (p.ADDED, step.added),
             (p.EDIT_STARTS, step.edit_starts), (p.KEPT, step.kept), (p.RESULTS, results),
         ):
             plan[place] = array.__array_interface__["data"][0]
+        plan[p.MASK_BYTES] = step.masks.strides[0]
         self._order = self._order % 0x3FFFFFFF + 1
         run_step(plan, self._layers, self._team.board, self._threads, 0, self._order)
         return results

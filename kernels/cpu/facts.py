@@ -35,6 +35,8 @@ class Step:
     turns: Floats  # [T, dim] cosines of each pair's angle, then sines
     sampled: Ints  # [S] rows
     settings: NDArray[np.float64]  # [S, 5] temperature, top_k, top_p, min_p, uniform, as Ops.sample takes them
+    masks: NDArray[np.uint32]  # [M, vocabulary / 32 at least]: id 32 w + i may be taken where bit i of word w is 1
+    mask_of: Ints  # [S] which of them a sample has; -1: none
     edits: Ints  # [E] ids whose logits are changed, of one sample after another, of each no two alike
     divisors: Floats  # [E] by which such a logit is divided where it is above zero, and multiplied elsewhere
     added: Floats  # [E] and what is then added; -inf: never taken

@@ -37,13 +37,15 @@ A place holds a count, or an address, or 0 for what a model does not have.
     UNIT,  # int32 [units, 4]: first token, tokens, split, row
     SAMPLED,  # int32 [samples]: rows
     SETTINGS,  # float64 [samples, 5]: temperature, top_k, top_p, min_p, uniform
+    MASKS, MASK_BYTES,  # uint32: a bit for each id that may be taken; and how many bytes a mask has
+    MASK_OF,  # int32 [samples]: which of the masks; -1: none
     EDITS, DIVISORS, ADDED,  # int32 ids, float32, float32: what is changed of logits
     EDIT_STARTS,  # int32 [samples + 1]: where each sample's begin
     KEPT,  # int32 [samples]: the row behind the samples' to which its logits are copied before edits, or -1
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(51)
-PLACES = 51
+) = range(54)
+PLACES = 54
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",

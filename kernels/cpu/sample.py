@@ -32,10 +32,10 @@ _ZERO = np.float32(0.0)
 
 @native
 def sample_row(
-    logits: int, vocabulary: int, edits: int, divisors: int, added: int, count: int, temperature: float, top_k: int,
-    top_p: float, min_p: float, uniform: float, weights: int, kept: int,
+    logits: int, vocabulary: int, mask: int, edits: int, divisors: int, added: int, count: int, temperature: float,
+    top_k: int, top_p: float, min_p: float, uniform: float, weights: int, kept: int,
 ) -> int:
-    """logits: float32 up to the next multiple of 16, changed here.
+    """logits: float32 up to the next multiple of 16, changed here. mask: a bit for each id that may be taken, or 0.
     edits, divisors, added: `count` ids and what their logits become (facts.py).
 
     weights, kept: room for as many numbers of 4 bytes. Returns the id, or BROKEN where a logit is not finite.
@@ -50,6 +50,8 @@ def sample_row(
         return BROKEN
     for i in range(vocabulary, padded):
         poke_float(logits + 4 * i, MINUS)
+    if mask != 0:
+        _mask(logits, vocabulary, mask)
     for i in range(0, 4 * count, 4):
         at = logits + 4 * peek_int(edits + i)
         own, divisor = peek_float(at), peek_float(divisors + i)
@@ -77,6 +79,20 @@ def sample_row(
             count = _keep(logits, weights, kept, count, max(top_p * mass, 1e-300), True)
         return _pick_kept(weights, kept, count, min_p, uniform)
     return _pick(weights, vocabulary, padded, min_p, uniform)
+
+
+@native
+def _mask(logits: int, vocabulary: int, mask: int) -> None:
+    """Most words of a grammar's mask allow nothing at all, or everything: those take no look at each id."""
+    for first in range(0, vocabulary, 32):
+        word = peek_int(mask + first // 8)
+        if word == 0:
+            for id in range(first, min(first + 32, vocabulary)):
+                poke_float(logits + 4 * id, MINUS)
+        elif word != -1:
+            for id in range(first, min(first + 32, vocabulary)):
+                if (word >> (id - first)) & 1 == 0:
+                    poke_float(logits + 4 * id, MINUS)
 
 
 @native

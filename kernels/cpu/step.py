@@ -44,6 +44,9 @@ from .plan import (
     LAYER_BYTES,
     LAYERS,
     LOGITS,
+    MASK_BYTES,
+    MASK_OF,
+    MASKS,
     MLP_NORM,
     NORM,
     NOTHING,
@@ -267,9 +270,10 @@ def sample_rows(plan: np.ndarray, board: int, threads: int, phase: int, which: i
             for i in range(0, size, 64):
                 store(copy + i, load(logits + i))
         first, end = peek_int(plan[EDIT_STARTS] + 4 * sample), peek_int(plan[EDIT_STARTS] + 4 * (sample + 1))
-        own = plan[SETTINGS] + 40 * sample
+        own, masked = plan[SETTINGS] + 40 * sample, peek_int(plan[MASK_OF] + 4 * sample)
+        mask = plan[MASKS] + plan[MASK_BYTES] * masked if masked >= 0 else 0
         id = sample_row(
-            plan[LOGITS] + sample * size, vocabulary, plan[EDITS] + 4 * first, plan[DIVISORS] + 4 * first,
+            plan[LOGITS] + sample * size, vocabulary, mask, plan[EDITS] + 4 * first, plan[DIVISORS] + 4 * first,
             plan[ADDED] + 4 * first, end - first, peek_double(own), int(peek_double(own + 8)), peek_double(own + 16),
             peek_double(own + 24), peek_double(own + 32), weights, weights + size,
         )

@@ -4,7 +4,7 @@
              -> commit the question and an empty answer -> say so -> start
 """
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from ..people.identity import Identity
 from ..storage.database import Database
 from ..storage.ids import new_id
 from ..storage.tables import Message
+from ..text_format import read_text_format
 from .audience import Viewer
 from .owner import Owners
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
@@ -45,6 +46,7 @@ class Ask:
     identity: Identity
     asked: CreateResponse
     params: SamplingParams
+    names: Mapping[str, str]  # of parts of params, as the client called them
     viewer: Viewer
 
     @property
@@ -64,9 +66,10 @@ class Asking:
 
         Once begun it comes to its end whoever waits for it: a question is not lost with the socket that brought it.
         """
-        with engine_refusals("sampling."):
-            params = self.engine.sampling_params(asked.sampling, otherwise=BEST)
-        ask = Ask(identity=identity, asked=asked, params=params, viewer=viewer)
+        form = read_text_format(asked.text.format if asked.text else None, "text.format")
+        with engine_refusals("sampling.", names=form.names):
+            params = self.engine.sampling_params(form.added_to(asked.sampling, "text.format"), otherwise=BEST)
+        ask = Ask(identity=identity, asked=asked, params=params, names=form.names, viewer=viewer)
         self._refuse(ask)
         return await asyncio.shield(self.turns.own(self._ask(ask)))
 
@@ -90,7 +93,6 @@ class Asking:
         if sum(len(text.encode()) for text in texts) > self.turns.limits.text_bytes:
             raise ApiError("too_large", f"A text may have at most {self.turns.limits.text_bytes} bytes.", param="input")
         goes_on, placed = asked.continue_ is not None, asked.parent_id is not UNSET
-        text_format = asked.text.format if asked.text else None
         for field, wrong, why in (
             ("input", any("\0" in text for text in texts), "A text cannot contain U+0000."),
             ("input", ask.question is not None and not any(ask.question), "The question is empty."),
@@ -100,7 +102,6 @@ class Asking:
             ("parent_id", placed and asked.conversation_id is None, "A new conversation has no messages."),
             ("parent_id", placed and goes_on, "Not together with `continue`."),
             ("sampling.n", ask.params.n != 1, "A conversation has one answer at a time."),
-            ("text.format", text_format not in (None, {"type": "text"}), "This server answers with plain text only."),
             ("tools", bool(asked.tools), "This server has no tools."),
         ):
             if wrong:
@@ -127,7 +128,7 @@ class Asking:
                     async with database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
                 chat = await self._chat(conversation_id, place, ask.question)
-                with engine_refusals("sampling.", texts="input"):
+                with engine_refusals("sampling.", texts="input", names=ask.names):
                     owner = self.owners.of(ask.identity)
                     generation = await self.engine.submit(chat, ask.params, owner=owner, session_id=conversation_id)
                 try:

@@ -1,15 +1,18 @@
 """Refusals: what the engine says no with, as an ApiError. It decides nothing; the codes are errors.py's."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from hamdam.engine import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
 
 from ..errors import ApiError
 
+NOTHING: Mapping[str, str] = {}
+
 
 @contextmanager
-def engine_refusals(prefix: str = "", *, texts: str = "") -> Iterator[None]:
-    """Fields by the client's own names: `prefix` stands before a parameter (`sampling.`), `texts` for the messages."""
+def engine_refusals(prefix: str = "", *, texts: str = "", names: Mapping[str, str] = NOTHING) -> Iterator[None]:
+    """Fields by the client's own names: `prefix` stands before a parameter (`sampling.`), `texts` for the messages, and
+    `names` has those that were called otherwise."""
     try:
         yield
     except PromptTooLong as error:
@@ -22,7 +25,8 @@ def engine_refusals(prefix: str = "", *, texts: str = "") -> Iterator[None]:
         raise ApiError("too_many_in_flight", sentence, retry_after_ms=_ms(error)) from error
     except InvalidField as error:
         of_texts = texts and error.name.partition("[")[0] == "messages"
-        raise ApiError("invalid_field", f"{error.why}.", param=texts if of_texts else prefix + error.name) from error
+        param = texts if of_texts else names.get(error.name, prefix + error.name)
+        raise ApiError("invalid_field", f"{error.why}.", param=param) from error
     except EngineStopped as error:
         raise ApiError("engine_unavailable", "The engine does not run.") from error
 

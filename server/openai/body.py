@@ -3,6 +3,7 @@
 Three kinds of fields: those we do, those that change nothing as long as they hold nothing, and all others, which are
 refused: an option that is silently ignored gives a wrong answer that looks like a right one.
 """
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,6 +13,7 @@ from hamdam.engine import Chat, ChatMessage, Engine, SamplingParams
 
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
+from ..text_format import read_text_format
 
 SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 ANYTHING = frozenset({"metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})  # notes and hints
@@ -23,7 +25,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {  # the values that ask for nothing; n
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "tool_choice": ("none", "auto"),
@@ -47,6 +48,7 @@ MAX_USER = 512  # characters
 class Asked:
     chat: Chat
     params: SamplingParams
+    names: Mapping[str, str]  # of parts of params, as the client called them
     stream: bool
     include_usage: bool
     user: str | None
@@ -65,12 +67,15 @@ def read_body(body: bytes, engine: Engine) -> Asked:
     chat = Chat(tuple(_messages(given.pop("messages", None))))
     stream = _flag(given.pop("stream", False), "stream")
     include_usage = _include_usage(given.pop("stream_options", {}))
-    params = _params(engine, {name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX})
+    form = read_text_format(given.pop(_FORM, None), _FORM, part="json_schema")
+    sampling = {name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX}
+    params = _params(engine, form.added_to(sampling, _FORM), form.names)
     _refuse_others(given, NEUTRAL, "")
-    return Asked(chat, params, stream, include_usage, user)
+    return Asked(chat, params, form.names, stream, include_usage, user)
 
 
 _NEW_MAX = "max_completion_tokens"
+_FORM = "response_format"
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -83,13 +88,13 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _params(engine: Engine, given: dict[str, Any]) -> SamplingParams:
+def _params(engine: Engine, given: dict[str, Any], names: Mapping[str, str]) -> SamplingParams:
     """`max_completion_tokens` is the later name of `max_tokens`; a refusal speaks of the one that was sent."""
     renamed = _NEW_MAX in given
     if renamed:
         given["max_tokens"] = given.pop(_NEW_MAX)
     try:
-        with engine_refusals():
+        with engine_refusals(names=names):
             return engine.sampling_params(given)
     except ApiError as error:
         if renamed and error.param == "max_tokens":

@@ -53,7 +53,7 @@ class ChatCompletions:
         try:
             for index in range(asked.params.n):
                 params = asked.params.choice(index)
-                with engine_refusals():
+                with engine_refusals(names=asked.names):
                     choices.append(await self.engine.submit(asked.chat, params, owner=owner, session_id=None))
         except BaseException:
             for choice in choices:
