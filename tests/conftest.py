@@ -32,6 +32,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/execution/test_runners.py",
     ),
     "gguf": (
+        "engine/loading/test_declared.py",
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
         "engine/models/test_gguf_twins.py",

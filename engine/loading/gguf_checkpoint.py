@@ -4,7 +4,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..models.config import ARCHITECTURES, ModelConfig
-from . import recommended
+from . import declared, recommended
 from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
 from .gguf_tokenizer import build_tokenizer, special_id
@@ -16,7 +16,7 @@ _ROPE_FREQS = "rope_freqs.weight"
 
 
 def open_gguf(path: Path) -> Checkpoint:
-    header = read_header(path)
+    header = declared.of_gguf(path, read_header(path))
     names = {hugging_face_name(name): info for name, info in header.tensors.items() if name != _ROPE_FREQS}
     config = _config(path, header, names)
     check_tensors(path.name, config, {name: info.shape for name, info in names.items()})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..errors import ModelError
 from ..models.config import ModelConfig
-from . import recommended
+from . import declared, recommended
 from .contents import Checkpoint
 from .folder_config import model_config
 from .folder_weights import open_weights
@@ -18,7 +18,7 @@ _INDEX = "model.safetensors.index.json"
 
 
 def open_folder(folder: Path) -> Checkpoint:
-    said = read_object(folder / "config.json")
+    said = declared.of_folder(folder, read_object(folder / "config.json"))
     config, quantised = model_config(said), quantization(said)
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
     weights = open_weights(holders, quantised, expected_tensors(config))
@@ -75,6 +75,8 @@ def _needless(name: str, config: ModelConfig) -> bool:
 def _fingerprint(folder: Path, holders: dict[str, SafetensorsFile]) -> str:
     """Two fine-tunes can have the same tables, so the first bytes of every tensor count too."""
     digest = hashlib.sha256(read_bounded(folder / "config.json"))
+    if (folder / declared.NAME).is_file():
+        digest.update(read_bounded(folder / declared.NAME))
     for name, shard in sorted(holders.items()):
         stored = shard.tensors[name]
         with shard.path.open("rb") as file:

@@ -1,0 +1,101 @@
+"""A model of a new name that is declared to be like a known one is that one; a declaration that errs is refused."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import CONFIG, random_tensors, write_folder, write_gguf
+
+from hamdam.engine.errors import ModelError
+from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
+
+QWEN = CONFIG | {"model_type": "qwen2"}
+DECLARED = {"model_type": "newcomer", "like": "qwen2"}
+
+
+def folder_of(folder: Path, said: dict[str, Any] | None, **config: Any) -> Path:
+    """A qwen2 that calls itself otherwise, and what stands beside it."""
+    write_folder(folder, QWEN, random_tensors(QWEN))
+    (folder / "config.json").write_text(json.dumps(QWEN | {"model_type": "newcomer"} | config))
+    if said is not None:
+        (folder / "hamdam.json").write_text(json.dumps(said))
+    return folder
+
+
+def gguf_of(path: Path, said: dict[str, Any] | None) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    write_gguf(path, QWEN | {"model_type": "newcomer"}, random_tensors(QWEN))
+    if said is not None:
+        path.with_suffix(".hamdam.json").write_text(json.dumps(said))
+    return path
+
+
+def same(one: Checkpoint, other: Checkpoint) -> bool:
+    found = dict(other.tensors())
+    return one.config == other.config and all(torch.equal(tensor, found[name]) for name, tensor in one.tensors())
+
+
+def test_a_folder_is_what_it_is_declared_to_be_like(tmp_path: Path) -> None:
+    right = open_checkpoint(write_folder(tmp_path / "right", QWEN, random_tensors(QWEN)))
+    assert same(open_checkpoint(folder_of(tmp_path / "new", DECLARED)), right)
+
+
+def test_a_gguf_is_what_it_is_declared_to_be_like(tmp_path: Path) -> None:
+    right = open_checkpoint(write_gguf(tmp_path / "right.gguf", QWEN, random_tensors(QWEN)))
+    found = open_checkpoint(gguf_of(tmp_path / "new.gguf", DECLARED))
+    assert same(found, right)
+    assert found.name == "new"
+
+
+def test_what_is_set_goes_before_what_the_files_say(tmp_path: Path) -> None:
+    said = DECLARED | {"set": {"rope_theta": 5e5, "max_position_embeddings": 64}}
+    config = open_checkpoint(folder_of(tmp_path / "folder", said)).config
+    assert config.max_context == 64
+    right = open_checkpoint(write_folder(tmp_path / "right", QWEN | said["set"], random_tensors(QWEN)))
+    assert config == right.config
+    said = DECLARED | {"set": {"qwen2.context_length": 64}}
+    assert open_checkpoint(gguf_of(tmp_path / "new.gguf", said)).config.max_context == 64
+
+
+def test_what_is_declared_otherwise_is_another_model_to_every_cache(tmp_path: Path) -> None:
+    said = (DECLARED, DECLARED | {"set": {"rope_theta": 5e5}}, DECLARED | {"set": {}})
+    assert len({open_checkpoint(folder_of(tmp_path / "folder", one)).fingerprint for one in said}) == 3
+    assert len({open_checkpoint(gguf_of(tmp_path / "new.gguf", one)).fingerprint for one in said}) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (None, "'newcomer' is not supported"),
+        ({"model_type": "newcomer"}, "hamdam.json: like is missing"),
+        ({"like": "qwen2"}, "hamdam.json: model_type is missing"),
+        (DECLARED | {"model_type": "other"}, "of the model_type 'other', and the model is a 'newcomer'"),
+        (DECLARED | {"like": "nobody"}, "'nobody' is not supported"),
+        (DECLARED | {"like": 5}, "like is not a str"),
+        (DECLARED | {"set": []}, "set is not an object"),
+        (DECLARED | {"also": 1}, "'also' is none of like, model_type, set"),
+        (DECLARED | {"like": "llama"}, "unexpected: "),
+        (DECLARED | {"like": "qwen3"}, "q_norm.weight"),
+    ],
+)
+def test_a_declaration_that_errs_is_refused_in_one_line(
+    tmp_path: Path, said: dict[str, Any] | None, words: str
+) -> None:
+    with pytest.raises(ModelError, match=words) as refusal:
+        open_checkpoint(folder_of(tmp_path / "folder", said))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("said", [None, {"model_type": "newcomer"}, DECLARED | {"model_type": "other"},
+                                  DECLARED | {"like": "nobody"}, DECLARED | {"also": 1}])
+def test_beside_a_gguf_too(tmp_path: Path, said: dict[str, Any] | None) -> None:
+    with pytest.raises(ModelError):
+        open_checkpoint(gguf_of(tmp_path / "new.gguf", said))
+
+
+def test_what_is_no_json_is_refused_by_its_name(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, None)
+    (folder / "hamdam.json").write_text("{")
+    with pytest.raises(ModelError, match=r"hamdam\.json"):
+        open_checkpoint(folder)
