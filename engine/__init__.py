@@ -41,6 +41,7 @@ from .memory import Memory
 from .model_check import ModelCheck, ModelFacts, ModelFit, Room, check_model
 from .opening import open_engine
 from .policy.sampling_params import SamplingParams
+from .policy.sampling_schema import SAMPLING_SCHEMA
 
 __all__ = [
     "BATCHES",
@@ -50,6 +51,7 @@ __all__ = [
     "PROMPTS",
     "REPEATS",
     "ROLES",
+    "SAMPLING_SCHEMA",
     "STEPS",
     "BenchError",
     "Ceiling",

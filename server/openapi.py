@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
+from hamdam.engine import SAMPLING_SCHEMA
+
 from .chat.conversations import ConversationPage, Edit, ItemPage, OneConversation
 from .errors import CODES
 from .house import House
@@ -47,7 +49,7 @@ CHAT_BODY: Schema = {
         "messages": {"type": "array", "items": {"type": "object"}},
         "stream": {"type": "boolean"},
         **{name: {} for name in ("stream_options", "user", "max_completion_tokens", "response_format")},
-        **{name: {} for name in sorted(SAMPLING)},
+        **{name: SAMPLING_SCHEMA.get(name, {}) for name in sorted(SAMPLING)},
     },
 }
 CHAT_ANSWER: Schema = {
