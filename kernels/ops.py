@@ -57,7 +57,8 @@ class Ops(Protocol):
         """
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
-        """x / sqrt(mean(x²) + eps) * weight over the last dimension: [..., n] and [n] -> [..., n].
+        """x / sqrt(mean(x²) + eps) * weight over the last dimension: [..., n] and [n], which may be float32 beside an x
+        that is not, -> [..., n].
 
         With `residual` (shaped like x) it is first increased by x, in place, and the norm is taken of the sum.
         """
@@ -94,12 +95,17 @@ class Ops(Protocol):
     def copy_blocks(self, cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies block a onto block b in all layers, for each (a, b) in order: one may read what another wrote."""
 
-    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
+    def paged_attention(
+        self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None, soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Attention:
         """Causal attention of this step's queries over their own rows' keys and values, this step's included.
 
         Called once a step, for what all layers share. Query position p sees keys 0 … p, or with `window` the last
         `window` of them; query head h reads KV head h * G // H. A layer's keys must be stored before its Attention is
         called, which writes nothing but its result. No row reads a slot of another: not-a-number stays where it arose.
+        With `soft_cap` a score, scale included, becomes cap * tanh(score / cap). sinks [layers, H]: for each head the
+        logit of a key that every query sees and whose value is 0 (arXiv:2309.17453).
         """
 
     def sample(

@@ -32,6 +32,8 @@ class Reference:
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
         if residual is not None:
             x = residual.add_(x)
+        if weight.dtype != x.dtype:
+            return F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
         return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
@@ -69,7 +71,10 @@ class Reference:
         for source, target in pairs:
             cache[:, :, target] = cache[:, :, source]
 
-    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
+    def paged_attention(
+        self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None, soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Attention:
         slots = cache.flatten(2, 3)  # [layers, 2, slots, kv_heads, head_dim]
         groups = list(_groups(rows, block_size=cache.shape[3], window=window, dtype=cache.dtype))
         longest = max(group.slots.numel() for group in groups)
@@ -82,7 +87,13 @@ class Reference:
                     torch.index_select(stored, 0, group.slots, out=buffer[: group.slots.numel()])
                     for stored, buffer in zip(slots[layer], buffers, strict=True)
                 )
-                out.index_copy_(0, group.tokens, _attend(query.index_select(0, group.tokens), key, value, group, scale))
+                own = query.index_select(0, group.tokens)
+                if soft_cap is None and sinks is None:
+                    own = _attend(own, key, value, group, scale)
+                else:
+                    own_sinks = None if sinks is None else sinks[layer]
+                    own = _attend_by_scores(own, key, value, group, scale, soft_cap, own_sinks)
+                out.index_copy_(0, group.tokens, own)
             return out.flatten(1)
 
         return attention
@@ -170,6 +181,27 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: _Group, scale: flo
     query = query.view(rows, -1, heads, dim).transpose(1, 2)  # [rows, heads, queries, head_dim]
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=heads != kv_heads)
     return out.transpose(1, 2).reshape(tokens, heads, dim)
+
+
+def _attend_by_scores(
+    query: Tensor, key: Tensor, value: Tensor, group: _Group, scale: float, soft_cap: float | None, sinks: Tensor | None
+) -> Tensor:
+    """As _attend, in float32, with every score at hand. sinks [heads]."""
+    rows, mask = group.rows, group.mask
+    (tokens, heads, dim), kv_heads = query.shape, key.shape[1]
+    key, value = (x.float().view(rows, -1, kv_heads, 1, dim).permute(0, 2, 3, 1, 4) for x in (key, value))
+    # [rows, kv_heads, heads that share one, queries, head_dim]
+    shared = query.float().view(rows, -1, kv_heads, heads // kv_heads, dim).permute(0, 2, 3, 1, 4)
+    scores = shared @ key.transpose(-1, -2) * scale
+    if soft_cap is not None:
+        scores = scores.div_(soft_cap).tanh_().mul_(soft_cap)
+    if mask is not None:
+        scores += mask[:, :, None]
+    if sinks is not None:
+        column = sinks.float().view(kv_heads, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, column), -1)
+    weights = scores.softmax(-1)[..., : value.shape[-2]]
+    return (weights @ value).permute(0, 3, 1, 2, 4).reshape(tokens, heads, dim).to(query.dtype)
 
 
 def _sample(logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float, uniform: float) -> Tensor:

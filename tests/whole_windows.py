@@ -26,9 +26,9 @@ class OneText:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
+    def paged_attention(self, cache: Tensor, rows: Rows, **named: Any) -> Attention:
         whole = replace(rows, query_starts=rows.query_starts[[0, -1]])
-        return self._ops.paged_attention(cache, whole, scale=scale, window=window)
+        return self._ops.paged_attention(cache, whole, **named)
 
 
 class WholeWindows:

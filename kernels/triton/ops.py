@@ -64,8 +64,13 @@ class TritonOps:
         for source, target in pairs:
             cache[:, target] = cache[:, source]
 
-    def paged_attention(self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None) -> Attention:
-        return paged_attention.paged_attention(cache, rows, scale=scale, window=window, invariant=self.invariant)
+    def paged_attention(
+        self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None, soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Attention:
+        return paged_attention.paged_attention(
+            cache, rows, scale=scale, window=window, soft_cap=soft_cap, sinks=sinks, invariant=self.invariant
+        )
 
     def sample(
         self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor,

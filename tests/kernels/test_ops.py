@@ -62,7 +62,9 @@ def make_step(
     return Step(counts, contexts, rows, cache, torch.randn(sum(counts), heads, dim, dtype=dtype), key, value)
 
 
-def attention_of(step: Step, *, scale: float, window: int | None = None) -> Tensor:
+def attention_of(
+    step: Step, *, scale: float, window: int | None = None, soft_cap: float | None = None, sinks: Tensor | None = None
+) -> Tensor:
     """One query and one head at a time, in float64."""
     out = torch.empty(step.query.shape, dtype=torch.float64)
     tokens = iter(range(len(out)))
@@ -73,7 +75,10 @@ def attention_of(step: Step, *, scale: float, window: int | None = None) -> Tens
             for head in range(out.shape[1]):
                 shared = head * step.key[row].shape[1] // out.shape[1]
                 scores = step.key[row][seen, shared].double() @ step.query[token, head].double() * scale
-                out[token, head] = scores.softmax(0) @ step.value[row][seen, shared].double()
+                if soft_cap is not None:
+                    scores = soft_cap * torch.tanh(scores / soft_cap)
+                weights = scores.exp() / (scores.exp().sum() + (0 if sinks is None else sinks[head].double().exp()))
+                out[token, head] = weights @ step.value[row][seen, shared].double()
     return out.flatten(1)
 
 
@@ -107,6 +112,21 @@ def test_a_window_hides_what_lies_before_it(ops: Ops, window: int) -> None:
     step = make_step(ops, [1, 20, 1, 3], [70, 50, 2, 40])
     found = ops.paged_attention(step.cache, step.rows, scale=0.25, window=window)(1, step.query)
     assert_close(found, attention_of(step, scale=0.25, window=window), torch.float32)
+
+
+@pytest.mark.parametrize("window", [None, 5, 33])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
+def test_scores_are_capped_softly_and_a_sink_takes_its_part_of_them(
+    ops: Ops, dtype: torch.dtype, window: int | None, sinks: bool, soft_cap: float | None
+) -> None:
+    torch.manual_seed(3)
+    step = make_step(ops, [1, 20, 1, 3], [70, 50, 2, 40], dtype=dtype)
+    logits = torch.randn(2, step.query.shape[1], dtype=dtype) if sinks else None  # of two layers
+    found = ops.paged_attention(step.cache, step.rows, scale=0.25, window=window, soft_cap=soft_cap, sinks=logits)
+    own = None if logits is None else logits[1]
+    right = attention_of(step, scale=0.25, window=window, soft_cap=soft_cap, sinks=own)
+    assert_close(found(1, step.query), right, dtype)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (4, 1), (9, 3)])
