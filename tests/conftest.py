@@ -40,7 +40,11 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/test_model_check.py",
     ),
     "llguidance": ("engine/grammar", "engine/execution/test_masks.py"),
-    "transformers": ("engine/loading/test_gguf_tokenizer.py", "engine/models/test_llama.py"),
+    "transformers": (
+        "engine/loading/test_gguf_tokenizer.py",
+        "engine/models/test_families.py",
+        "engine/models/test_llama.py",
+    ),
     "platformdirs": (
         "engine/loading/test_gguf_tokenizer.py",
         "engine/text/test_default_model_text.py",

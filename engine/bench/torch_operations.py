@@ -116,7 +116,7 @@ class TorchOperations:
         rows, cache = self._rows(counts, contexts), self._cache(layers, sum(map(_blocks, contexts)))
         query = self._random(sum(counts), shape.num_heads, shape.head_dim)
         in_turn = cycle(range(layers))
-        attention = ops.paged_attention(cache, rows, scale=shape.head_dim**-0.5, window=shape.sliding_window)
+        attention = ops.paged_attention(cache, rows, scale=shape.scale, window=shape.sliding_window)
         yield Operation(
             name=name, bytes=sum(contexts) * self._kv + 2 * query.nbytes,
             flops=4 * seen(counts, contexts) * shape.num_heads * shape.head_dim,

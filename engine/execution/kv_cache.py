@@ -26,6 +26,7 @@ def memory_on_cpu(config: EngineConfig) -> int:
 
 def context_limit(config: EngineConfig, model: ModelConfig) -> int:
     limit = config.max_context or model.max_context
-    if limit > model.max_context:
-        raise ModelError(f"max_context is {limit}; the model was trained for {model.max_context} tokens")
+    if limit > model.longest_context:
+        stretched = f" and can be stretched to {model.longest_context}" * (model.longest_context > model.max_context)
+        raise ModelError(f"max_context is {limit}; the model was trained for {model.max_context} tokens{stretched}")
     return limit

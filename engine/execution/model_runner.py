@@ -12,6 +12,7 @@ from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
 from ..models.llama import Llama
+from ..models.rotary import rotary_digest
 from ..policy.batch import Batch, Result, Row
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .draws import BROKEN_HIDDEN
@@ -37,7 +38,8 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
         ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens)
     if config.invariant and not ops.invariant:
         raise ModelError(f"invariant cannot be had: sums of PyTorch on {device.type} depend on what else a step holds")
-    record = None if device.type == "cpu" or isinstance(ops, Reference) else CudaRecorder()
+    recordable = device.type != "cpu" and not isinstance(ops, Reference) and checkpoint.config.experts is None
+    record = CudaRecorder() if recordable else None
     try:
         return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
     except torch.OutOfMemoryError as error:
@@ -81,8 +83,9 @@ class ModelRunner:
         self.eos_ids = checkpoint.eos_ids
         self._device, self._dtype, self._ops = device, dtype, ops
         self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}{', invariant' * ops.invariant}"
-        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout}"
-        self._model = Llama(model, ops, dtype=dtype, device=device)
+        turned = rotary_digest(model, self.max_context)
+        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}"
+        self._model = Llama(model, ops, dtype=dtype, device=device, context=self.max_context)
         self._model.load(checkpoint.tensors())
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)

@@ -38,7 +38,7 @@ def open_native(
     def prepare(stop: threading.Event) -> NativeRunner | None:
         return native() if _compiled(folder, stop) else None
 
-    return ChangingRunner(meanwhile(), prepare, fingerprint=fingerprint(checkpoint, dtype))
+    return ChangingRunner(meanwhile(), prepare, fingerprint=fingerprint(checkpoint, config, dtype))
 
 
 def _compiled(folder: Path, stop: threading.Event) -> bool:

@@ -16,7 +16,7 @@ from hamdam.kernels.cpu.processor import KIND
 
 from ..config import BLOCK_SIZE, EngineConfig
 from ..loading.checkpoint import Checkpoint
-from ..models.rotary import inverse_frequencies
+from ..models.rotary import rotary_digest, rotary_tables
 from ..policy.batch import Batch, Result, Row, Scored
 from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
 from .edits import NONE
@@ -43,8 +43,8 @@ class NativeRunner:
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self.description = describe(dtype, threads, checkpoint.rounded())
-        self.kv_fingerprint = fingerprint(checkpoint, dtype)
-        self._frequencies = inverse_frequencies(model)
+        self.kv_fingerprint = fingerprint(checkpoint, config, dtype)
+        [self._rotary] = rotary_tables(model, self.max_context).values()  # all layers alike: runners.no_native
         self.decoder = Decoder(
             shape_of(model), weights, blocks=self.num_blocks, max_tokens=config.max_batch_tokens, threads=threads,
             exact_above=EXACT_ABOVE[dtype],
@@ -107,12 +107,13 @@ class NativeRunner:
         )
 
     def _turns(self, positions: Ints) -> Floats:
-        angles = positions[:, None].astype(np.float32) * self._frequencies
-        turns = np.empty((len(positions), 2 * len(self._frequencies)), np.float32)
-        half = len(self._frequencies)
-        np.cos(angles, out=turns[:, :half])
-        np.sin(angles, out=turns[:, half:])
-        return turns
+        frequencies, sizes = self._rotary.frequencies, self._rotary.sizes
+        angles = positions[:, None].astype(np.float32) * frequencies
+        turns = np.empty((len(positions), 2, len(frequencies)), np.float32)
+        np.cos(angles, out=turns[:, 0])
+        np.sin(angles, out=turns[:, 1])
+        turns *= sizes
+        return turns.reshape(len(positions), -1)
 
 
 def ints(numbers: Iterable[int]) -> Ints:
@@ -126,8 +127,9 @@ def describe(dtype: str, threads: int, rounded: Sequence[str] = ()) -> str:
     return f"{dtype} on cpu{slower}, {threads} thread{'s' * (threads > 1)}{loss}"
 
 
-def fingerprint(checkpoint: Checkpoint, dtype: str) -> str:
-    return f"{checkpoint.fingerprint} {dtype} {KV_LAYOUT}"
+def fingerprint(checkpoint: Checkpoint, config: EngineConfig, dtype: str) -> str:
+    model = checkpoint.config
+    return f"{checkpoint.fingerprint} {dtype} {KV_LAYOUT} {rotary_digest(model, context_limit(config, model))}"
 
 
 def _neighbours(row: Row) -> tuple[bool, list[int]]:

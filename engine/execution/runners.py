@@ -108,6 +108,8 @@ def no_native(model: ModelConfig, config: EngineConfig) -> str | None:
         return "it is the CPU's"
     if find_spec("numba") is None:
         return "numba is not installed"
+    if model.peculiarities:
+        return f"this model has {model.peculiarities[0]}"
     for name in ("hidden_size", "intermediate_size", "head_dim"):
         if getattr(model, name) % 16:
             return f"{name} of this model is {getattr(model, name)}, no multiple of 16"

@@ -1,83 +1,198 @@
 """config.json of a Hugging Face folder as a ModelConfig. What we do not do is refused by name, never dropped."""
-from typing import Any
-
 from ..errors import ModelError
-from ..models.config import ARCHITECTURES, ModelConfig
+from ..models.config import Experts, ModelConfig
+from ..models.rope import Rope
+from .families import FAMILIES, Family
+from .folder_rope import rope_of
 from .json_object import JsonObject
 
-_ROPE_NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_LOCAL_THETA = 10_000.0  # of gemma3's layers with a window, where nothing is said
+_MOST_LAYERS = 2048  # more are refused, and no list of so many is made before
 
 
 def model_config(config: JsonObject) -> ModelConfig:
     kind = config.need("model_type", str)
-    if kind not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
+    family = FAMILIES.get(kind)
+    if family is None:
+        known = ", ".join(FAMILIES)
         raise ModelError(f"{config.source}: architecture {kind[:80]!r} is not supported (supported: {known})")
-    _refuse_what_we_do_not_do(config)
+    _refuse_what_we_do_not_do(config, kind, family)
     hidden, heads = config.need("hidden_size", int), config.need("num_attention_heads", int)
-    rope = config.object("rope_parameters") or config.object("rope_scaling")  # the first since transformers 5
-    theta = (rope and rope.find("rope_theta", float)) or config.find("rope_theta", float)
-    max_context = config.need("max_position_embeddings", int)
-    bias = config.find("attention_bias", bool) or False
+    head_dim = config.find("head_dim", int) or family.head_dim or hidden // max(heads, 1)
+    said_bias = config.find("attention_bias", bool) if family.asks_for_bias else None
+    bias = family.biased if said_bias is None else said_bias
+    tied = config.find("tie_word_embeddings", bool)
+    gemma = family.architecture.startswith("gemma")
+    scalar = config.find("query_pre_attn_scalar", float)
     try:
+        rope, local_rope, part = _positions(config, family)
+        window, full_layers = _windows(config, family)
         return ModelConfig(
-            architecture=kind,
+            architecture=family.architecture,
             vocab_size=config.need("vocab_size", int),
             hidden_size=hidden,
             num_layers=config.need("num_hidden_layers", int),
             num_heads=heads,
             num_kv_heads=config.find("num_key_value_heads", int) or heads,
-            head_dim=config.find("head_dim", int) or hidden // max(heads, 1),
+            head_dim=head_dim,
             intermediate_size=config.need("intermediate_size", int),
             rms_norm_eps=config.need("rms_norm_eps", float),
-            rope_theta=10000.0 if theta is None else theta,
-            max_context=max_context,
-            rope_scaling=_rope_scaling(rope),
-            tie_word_embeddings=config.find("tie_word_embeddings", bool) or False,  # false in all these families
-            attention_bias=bias or kind == "qwen2",
-            attention_output_bias=bias and kind != "qwen2",
-            qk_norm=kind == "qwen3",
-            sliding_window=_sliding_window(config, kind, max_context),
+            rope=rope,
+            max_context=config.need("max_position_embeddings", int),
+            rotary_dim=None if part is None else int(head_dim * part),
+            local_rope=local_rope,
+            unturned_layers=_unturned(config, family),
+            tie_word_embeddings=family.tied if tied is None else tied,
+            attention_bias=bias,
+            attention_output_bias=bias and family.asks_for_bias,
+            qk_norm=family.qk_norm,
+            sliding_window=window,
+            full_layers=full_layers,
+            attention_scale=_root(256.0 if scalar is None else scalar) if gemma else None,
+            attention_soft_cap=_soft_cap(config, kind, "attn_logit_softcapping", 50.0),
+            attention_sinks=kind == "gpt_oss",
+            activation=_ACTIVATIONS[_activation(config, family)],
+            post_norms=gemma,
+            norm_offset=gemma,
+            wide_norms=gemma,
+            embedding_scale=hidden**0.5 if gemma else 1.0,
+            logit_soft_cap=_soft_cap(config, kind, "final_logit_softcapping", 30.0),
+            experts=_experts(config, family),
+            dense_layers=_dense(config, kind),
         )
     except ModelError as error:
-        raise ModelError(f"{config.source}: {error}") from error
+        said = str(error)
+        raise error if said.startswith(config.source) else ModelError(f"{config.source}: {error}") from error
 
 
-def _refuse_what_we_do_not_do(config: JsonObject) -> None:
-    if (activation := config.find("hidden_act", str) or "silu") not in ("silu", "swish"):
+def _root(scalar: float) -> float:
+    if not scalar > 0:
+        raise ModelError(f"query_pre_attn_scalar is {scalar}, which makes no sense")
+    return float(scalar**-0.5)
+
+
+def _soft_cap(config: JsonObject, kind: str, key: str, usual: float) -> float | None:
+    """null means none. Where the key is absent, gemma2 has its usual one."""
+    if kind == "gemma2" and key not in config.values:
+        return usual
+    return config.find(key, float) if kind.startswith("gemma") else None
+
+
+def _activation(config: JsonObject, family: Family) -> str:
+    gemma = family.architecture.startswith("gemma")
+    own = config.find("hidden_activation", str) if gemma else config.find("hidden_act", str)
+    return own or ("gelu_pytorch_tanh" if gemma else "silu")
+
+
+def _refuse_what_we_do_not_do(config: JsonObject, kind: str, family: Family) -> None:
+    if (activation := _activation(config, family)) not in _ACTIVATIONS:
         raise ModelError(f"{config.source}: hidden_act {activation[:80]!r} is not supported")
-    if config.find("mlp_bias", bool):
-        raise ModelError(f"{config.source}: mlp_bias is not supported")
-    if (config.find("partial_rotary_factor", float) or 1.0) != 1.0:
-        raise ModelError(f"{config.source}: partial_rotary_factor is not supported")
+    for key in ("mlp_bias", "use_bidirectional_attention"):
+        if config.find(key, bool):
+            raise ModelError(f"{config.source}: {key} is not supported")
+    if kind == "gemma3_text" and config.find("attn_logit_softcapping", float) is not None:
+        raise ModelError(f"{config.source}: attn_logit_softcapping is not supported in this family")
 
 
-def _rope_scaling(rope: JsonObject | None) -> dict[str, Any] | None:
-    if rope is None:
-        return None
-    kind = rope.find("rope_type", str) or rope.find("type", str) or "default"
-    if kind == "default":
-        return None
-    numbers = {key: number for key in _ROPE_NUMBERS if (number := rope.find(key, float)) is not None}
-    wanted = _ROPE_NUMBERS if kind == "llama3" else _ROPE_NUMBERS[:1]
-    for key in wanted:
-        if not numbers.get(key, 0.0) > 0:
-            raise ModelError(f"{rope.source}: {key} is missing or not above 0")
-    return {"rope_type": kind, **numbers}
+def _positions(config: JsonObject, family: Family) -> tuple[Rope, Rope | None, float | None]:
+    """Of all layers, of those with a window if theirs is another one, and the part of a head that turns."""
+    said = config.object("rope_parameters") or config.object("rope_scaling")  # the first since transformers 5
+    local: JsonObject | None = None
+    if said is not None and ("full_attention" in said.values or "sliding_attention" in said.values):
+        local = said.object("sliding_attention")
+        said = said.object("full_attention")
+    theta, trained = config.find("rope_theta", float), config.need("max_position_embeddings", int)
+    rope = rope_of(config, said, theta=family.theta if theta is None else theta, trained=trained)
+    local_rope = None
+    if family.architecture == "gemma3":
+        theta = config.find("rope_local_base_freq", float)
+        local_rope = rope_of(config, local, theta=_LOCAL_THETA if theta is None else theta, trained=trained)
+    elif local is not None and rope_of(config, local, theta=rope.theta, trained=trained) != rope:
+        raise ModelError("rotary positions of another kind in layers with a window are not supported in this family")
+    parts = {
+        part for keys in (config, said, local)
+        if keys is not None and (part := keys.find("partial_rotary_factor", float)) is not None
+    }  # fmt: skip
+    if len(parts) > 1 or (parts not in (set(), {1.0}) and not family.partial):
+        raise ModelError(f"partial_rotary_factor {min(parts)} is not supported")
+    return rope, local_rope, parts.pop() if parts else None
 
 
-def _sliding_window(config: JsonObject, kind: str, max_context: int) -> int | None:
+def _unturned(config: JsonObject, family: Family) -> frozenset[int]:
+    if family.architecture != "smollm3":
+        return frozenset()
+    layers = min(config.need("num_hidden_layers", int), _MOST_LAYERS)
+    listed = config.values.get("no_rope_layers")
+    if listed is None:
+        interval = config.find("no_rope_layer_interval", int) or 4
+        return frozenset(layer for layer in range(layers) if (layer + 1) % interval == 0)
+    if not isinstance(listed, list) or len(listed) < layers or any(turned not in (0, 1) for turned in listed):
+        raise ModelError("no_rope_layers is not a 0 or 1 for each layer")
+    return frozenset(layer for layer in range(layers) if not listed[layer])  # 1: it is turned, whatever the name says
+
+
+def _windows(config: JsonObject, family: Family) -> tuple[int | None, frozenset[int]]:
+    """The window, and the layers that have none."""
     window = config.find("sliding_window", int)
-    switched_off = kind != "mistral" and not config.find("use_sliding_window", bool)
-    if window is None or switched_off or window >= max_context:
-        return None
+    if family.window == "none" or (family.window == "switched" and not config.find("use_sliding_window", bool)):
+        window = None
+    changes_nothing = window is None or window >= config.need("max_position_embeddings", int)
+    if changes_nothing and family.architecture != "gemma3":  # there it says which layers turn in another way
+        return None, frozenset()
     layers = config.need("num_hidden_layers", int)
-    first = config.find("max_window_layers", int) or 0
     kinds = config.values.get("layer_types")
     if kinds is None:
-        kinds = ["full_attention" if layer < first else "sliding_attention" for layer in range(min(layers, 2048))]
-    if kinds == ["full_attention"] * layers:
+        kinds = _usual_kinds(config, family, min(layers, _MOST_LAYERS))
+    if not isinstance(kinds, list) or len(kinds) != min(layers, _MOST_LAYERS):
+        raise ModelError("layer_types is not a list of one kind a layer")
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise ModelError(f"layer_types has {str(kind)[:80]!r}, which is not supported")
+    full = frozenset(layer for layer, kind in enumerate(kinds) if kind == "full_attention")
+    return (None, frozenset()) if len(full) == len(kinds) else (window, full)
+
+
+def _usual_kinds(config: JsonObject, family: Family, layers: int) -> list[str]:
+    """Where the file does not list them."""
+    sliding = [True] * layers
+    if family.architecture == "smollm3":
+        unturned = _unturned(config, family)
+        sliding = [layer in unturned for layer in range(layers)]
+    elif family.window == "switched" and family.experts == "none":
+        first = config.find("max_window_layers", int)
+        sliding = [layer >= (28 if first is None else first) for layer in range(layers)]
+    elif family.window == "alternating":
+        pattern = config.find("sliding_window_pattern", int) or family.pattern
+        sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
+    return ["sliding_attention" if slides else "full_attention" for slides in sliding]
+
+
+def _experts(config: JsonObject, family: Family) -> Experts | None:
+    if family.experts == "none":
         return None
-    if kinds != ["sliding_attention"] * layers:
-        raise ModelError(f"{config.source}: a sliding window in some of the layers only is not supported")
-    return window
+    count = config.find("num_local_experts", int) or config.find("num_experts", int) or config.need(family.experts, int)
+    own_size = config.find("moe_intermediate_size", int) if family.architecture == "qwen3_moe" else None
+    normalised = config.find("norm_topk_prob", bool) if family.architecture == "qwen3_moe" else None
+    gpt_oss = family.architecture == "gpt_oss"
+    limit, alpha = config.find("swiglu_limit", float), config.find("swiglu_alpha", float)
+    return Experts(
+        count=count,
+        per_token=config.need("num_experts_per_tok", int),
+        intermediate_size=config.need("intermediate_size", int) if own_size is None else own_size,
+        normalised=family.normalised if normalised is None else normalised,
+        biases=gpt_oss,
+        clamp=(7.0 if limit is None else limit) if gpt_oss else None,
+        sigmoid_factor=(1.702 if alpha is None else alpha) if gpt_oss else 1.0,
+    )
+
+
+def _dense(config: JsonObject, kind: str) -> frozenset[int]:
+    if kind != "qwen3_moe":
+        return frozenset()
+    layers = min(config.need("num_hidden_layers", int), _MOST_LAYERS)
+    listed = config.numbers("mlp_only_layers")
+    step = config.find("decoder_sparse_step", int)
+    if step is not None and step < 1:
+        raise ModelError(f"decoder_sparse_step is {step}, which makes no sense")
+    return frozenset(layer for layer in range(layers) if layer in listed or (layer + 1) % (step or 1))

@@ -1,9 +1,9 @@
 """A GGUF file as a Checkpoint: what its keys mean. Its bytes are read by gguf.py (header) and gguf_weights.py."""
 from pathlib import Path
-from typing import Any
 
 from ..errors import ModelError
-from ..models.config import ARCHITECTURES, ModelConfig
+from ..models.config import ModelConfig
+from ..models.rope import Rope
 from . import declared, recommended
 from .contents import Checkpoint
 from .gguf import GGUFHeader, TensorInfo, read_header
@@ -12,6 +12,7 @@ from .gguf_weights import GGUFWeights, read_numbers, sample_digest
 from .tokenizer_files import check_rows, end_of_turn, first_id
 from .weight_names import check_tensors, hugging_face_name
 
+_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 _ROPE_FREQS = "rope_freqs.weight"
 
 
@@ -45,8 +46,8 @@ def open_gguf(path: Path) -> Checkpoint:
 def _config(path: Path, header: GGUFHeader, names: dict[str, TensorInfo]) -> ModelConfig:
     source = header.source
     kind = header.need("general.architecture", str)
-    if kind not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
+    if kind not in _ARCHITECTURES:
+        known = ", ".join(_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {kind[:80]!r} is not supported (supported: {known})")
     if (header.find("split.count", int) or 0) > 1:
         raise ModelError(f"{source}: one part of a split model; join the parts first")
@@ -62,7 +63,6 @@ def _config(path: Path, header: GGUFHeader, names: dict[str, TensorInfo]) -> Mod
         raise ModelError(f"{source}: values of another width than keys are not supported")
     if (header.find(f"{kind}.rope.dimension_count", int) or head_dim) != head_dim:
         raise ModelError(f"{source}: rotary positions on a part of the head are not supported")
-    theta = header.find(f"{kind}.rope.freq_base", float)
     try:
         return ModelConfig(
             architecture=kind,
@@ -74,10 +74,8 @@ def _config(path: Path, header: GGUFHeader, names: dict[str, TensorInfo]) -> Mod
             head_dim=head_dim,
             intermediate_size=header.need(f"{kind}.feed_forward_length", int),
             rms_norm_eps=header.need(f"{kind}.attention.layer_norm_rms_epsilon", float),
-            rope_theta=10000.0 if theta is None else theta,
+            rope=_rope(header, kind, _rope_factors(path, header, head_dim)),
             max_context=header.need(f"{kind}.context_length", int),
-            rope_scaling=_rope_scaling(header, kind),
-            rope_factors=_rope_factors(path, header, head_dim),
             tie_word_embeddings="lm_head.weight" not in names,
             attention_bias="model.layers.0.self_attn.q_proj.bias" in names,
             attention_output_bias="model.layers.0.self_attn.o_proj.bias" in names,
@@ -88,25 +86,32 @@ def _config(path: Path, header: GGUFHeader, names: dict[str, TensorInfo]) -> Mod
         raise ModelError(f"{source}: {error}") from error
 
 
-def _rope_scaling(header: GGUFHeader, kind: str) -> dict[str, Any] | None:
+def _rope(header: GGUFHeader, kind: str, divisors: tuple[float, ...]) -> Rope:
     name = header.find(f"{kind}.rope.scaling.type", str)
+    theta = header.find(f"{kind}.rope.freq_base", float)
     factor = header.find(f"{kind}.rope.scaling.factor", float)
     if factor is None:
         factor = header.find(f"{kind}.rope.scale_linear", float)  # what older files call it
-    if name == "none" or (name is None and factor is None):
-        return None
-    return {"rope_type": name or "linear", "factor": 1.0 if factor is None else factor}
+    scaled = name if name is not None else "linear" if factor is not None else "none"
+    return Rope(
+        theta=10000.0 if theta is None else theta,
+        kind="default" if scaled == "none" else scaled,
+        factor=1.0 if factor is None else factor,
+        original_context=header.find(f"{kind}.rope.scaling.original_context_length", int)
+        or header.need(f"{kind}.context_length", int),
+        divisors=divisors,
+    )
 
 
-def _rope_factors(path: Path, header: GGUFHeader, head_dim: int) -> tuple[float, ...] | None:
+def _rope_factors(path: Path, header: GGUFHeader, head_dim: int) -> tuple[float, ...]:
     """Llama 3's scaling as it comes in GGUF: one divisor for each frequency, in a tensor of its own."""
     info = header.tensors.get(_ROPE_FREQS)
     if info is None:
-        return None
+        return ()
     if info.type != 0 or info.shape != (head_dim // 2,):
         raise ModelError(f"{header.source}: {_ROPE_FREQS} is not {head_dim // 2} numbers of F32")
     factors = read_numbers(path, info).values.tolist()
-    return None if all(factor == 1.0 for factor in factors) else tuple(factors)
+    return () if all(factor == 1.0 for factor in factors) else tuple(factors)
 
 
 def _rotary_pairs(config: ModelConfig, names: dict[str, TensorInfo]) -> dict[str, int]:

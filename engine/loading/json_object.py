@@ -20,6 +20,15 @@ class JsonObject(Values):
             raise ModelError(f"{self.source}: {key} is not an object")
         return JsonObject(f"{self.source}: {key}", value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers, () where it is null or absent."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
+            raise ModelError(f"{self.source}: {key} is not a list of numbers")
+        return tuple(map(float, value))
+
 
 def read_object(path: Path) -> JsonObject:
     """ModelError where the file is not there or is not one JSON object."""

@@ -5,8 +5,10 @@ from pathlib import Path
 from ..errors import ModelError
 from ..models.config import ModelConfig
 from . import declared, recommended
+from .arranged_weights import arranged
 from .contents import Checkpoint
 from .folder_config import model_config
+from .folder_names import decoder_tensors
 from .folder_weights import open_weights
 from .json_object import read_bounded, read_object
 from .quantization import quantization
@@ -21,7 +23,8 @@ def open_folder(folder: Path) -> Checkpoint:
     said = declared.of_folder(folder, read_object(folder / "config.json"))
     config, quantised = model_config(said), quantization(said)
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
-    weights = open_weights(holders, quantised, expected_tensors(config))
+    own_holders, changes = decoder_tensors(config, holders)
+    weights = arranged(open_weights(own_holders, quantised, expected_tensors(config)), changes)
     check_tensors(folder.name, config, weights.shapes)
     text = read_tokenizer_files(folder, config.vocab_size)
     return Checkpoint(

@@ -45,10 +45,9 @@ def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
         "self_attn.v_proj.weight": (kv_width, hidden),
         "self_attn.o_proj.weight": (hidden, q_width),
         "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (config.intermediate_size, hidden),
-        "mlp.up_proj.weight": (config.intermediate_size, hidden),
-        "mlp.down_proj.weight": (hidden, config.intermediate_size),
     }
+    if config.post_norms:
+        layer |= {"pre_feedforward_layernorm.weight": (hidden,), "post_feedforward_layernorm.weight": (hidden,)}
     if config.attention_bias:
         layer |= {
             "self_attn.q_proj.bias": (q_width,),
@@ -59,13 +58,38 @@ def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
         layer["self_attn.o_proj.bias"] = (hidden,)
     if config.qk_norm:
         layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
+    if config.attention_sinks:
+        layer["self_attn.sinks"] = (config.num_heads,)
     expected: dict[str, Shape] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
     for number in range(config.num_layers):
-        expected |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
+        own = layer | _mlp(config, number)
+        expected |= {f"model.layers.{number}.{name}": shape for name, shape in own.items()}
     expected["model.norm.weight"] = (hidden,)
     if not config.tie_word_embeddings:
         expected["lm_head.weight"] = (config.vocab_size, hidden)
     return expected
+
+
+def _mlp(config: ModelConfig, layer: int) -> dict[str, Shape]:
+    experts = config.experts_of(layer)
+    if experts is None:
+        return _gated("mlp", config.hidden_size, config.intermediate_size, biases=False)
+    expected: dict[str, Shape] = {"mlp.gate.weight": (experts.count, config.hidden_size)}
+    if experts.biases:
+        expected["mlp.gate.bias"] = (experts.count,)
+    for number in range(experts.count):
+        name = f"mlp.experts.{number}"
+        expected |= _gated(name, config.hidden_size, experts.intermediate_size, biases=experts.biases)
+    return expected
+
+
+def _gated(name: str, hidden: int, wide: int, *, biases: bool) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {
+        f"{name}.gate_proj.weight": (wide, hidden),
+        f"{name}.up_proj.weight": (wide, hidden),
+        f"{name}.down_proj.weight": (hidden, wide),
+    }
+    return shapes | {key.replace(".weight", ".bias"): shape[:1] for key, shape in shapes.items() if biases}
 
 
 def check_tensors(source: str, config: ModelConfig, found: Mapping[str, Shape]) -> None:

@@ -15,6 +15,7 @@ from hamdam.engine.execution.model_runner import ModelRunner
 from hamdam.engine.execution.step_inputs import blocks_of
 from hamdam.engine.models.config import ModelConfig
 from hamdam.engine.models.llama import Llama
+from hamdam.engine.models.rope import Rope
 from hamdam.engine.policy.batch import Batch, Row
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.kernels.ops import Weight
@@ -27,7 +28,7 @@ def llama(
 ) -> ModelConfig:
     return ModelConfig(
         architecture="llama", vocab_size=words, hidden_size=hidden, num_layers=layers, num_heads=heads,
-        num_kv_heads=kv_heads, head_dim=dim, intermediate_size=wide, rms_norm_eps=1e-5, rope_theta=5e5,
+        num_kv_heads=kv_heads, head_dim=dim, intermediate_size=wide, rms_norm_eps=1e-5, rope=Rope(theta=5e5),
         max_context=131_072, tie_word_embeddings=tied,
     )
 

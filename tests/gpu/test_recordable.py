@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hamdam.engine.execution.step_inputs import Step
 from hamdam.engine.models.config import ModelConfig
 from hamdam.engine.models.llama import Llama
+from hamdam.engine.models.rope import Rope
 from hamdam.kernels.ops import Ops, Rows
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import chip, paged_attention, split_k, w16a16
@@ -22,7 +23,7 @@ from hamdam.kernels.triton.ops import TritonOps
 META = torch.device("meta")
 SHAPE = ModelConfig(
     architecture="qwen3", vocab_size=1000, hidden_size=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64,
-    intermediate_size=512, rms_norm_eps=1e-6, rope_theta=1e4, max_context=4096, qk_norm=True,
+    intermediate_size=512, rms_norm_eps=1e-6, rope=Rope(theta=1e4), max_context=4096, qk_norm=True,
 )
 READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::item", "aten::equal", "aten::is_nonzero"}
 

@@ -29,12 +29,16 @@ from hamdam.kernels.device import for_device
 BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 16 * 2  # key and value, layers, tokens, KV heads, head_dim, bfloat16
 TOO_CLOSE = 0.01  # of two logits, which are some units apart from their mean
 POISON = 11  # a token whose embedding is not a number
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0 + i for i in range(8)]}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": TINY,
     "tied": TINY | {"tie_word_embeddings": True},
     "biases": TINY | {"model_type": "qwen2", "hidden_size": 64},
     "norms of heads": TINY | {"model_type": "qwen3", "head_dim": 32},
     "a window": TINY | {"model_type": "mistral", "sliding_window": 20},
+    "yarn": TINY | {"rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16}},
+    "a part of a head turns": TINY | {"model_type": "phi3", "head_dim": 32, "partial_rotary_factor": 0.75},
+    "longrope": TINY | {"model_type": "phi3", "original_max_position_embeddings": 16, "rope_scaling": LONG},
     "one KV head, odd sizes": TINY | {"hidden_size": 48, "num_key_value_heads": 1, "intermediate_size": 80},
 }
 PROMPTS = [list(range(5, 5 + length)) for length in (50, 33, 16, 1, 17)]

@@ -102,6 +102,9 @@ REASONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], dict[str, Any], s
     "no instructions": (no_instructions, TINY, "this processor has no avx512vnni"),
     "hidden size": (nothing, TINY | {"hidden_size": 40}, "hidden_size of this model is 40, no multiple of 16"),
     "inner size": (nothing, TINY | {"intermediate_size": 72}, "intermediate_size of this model is 72, no multiple"),
+    "a peculiar model": (
+        nothing, TINY | {"model_type": "smollm3", "no_rope_layers": [1, 0]}, "this model has layers whose positions"
+    ),
     "head dim": (nothing, CONFIG, "head_dim of this model is 8, no multiple of 16"),
 }
 

@@ -52,7 +52,7 @@ def test_the_config_is_read_from_the_keys_of_the_architecture(tmp_path: Path) ->
     assert (config.architecture, config.num_layers) == ("qwen3", 2)
     assert (config.hidden_size, config.intermediate_size) == (32, 64)
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.vocab_size) == (4, 2, 16, 264)
-    assert (config.rms_norm_eps, config.rope_theta, config.max_context) == (np.float32(1e-5), 10000.0, 128)
+    assert (config.rms_norm_eps, config.rope.theta, config.max_context) == (np.float32(1e-5), 10000.0, 128)
     assert (config.qk_norm, config.attention_bias, config.tie_word_embeddings) == (True, False, False)
     config = open_checkpoint(write_gguf(tmp_path / "n.gguf", QWEN2)).config
     assert (config.head_dim, config.qk_norm) == (8, False)
@@ -132,7 +132,10 @@ def test_an_unknown_architecture_is_refused_by_name(arch: str, tmp_path: Path) -
         ({"split.count": 3}, "split"),
         ({"llama.rope.dimension_count": 4}, "part of the head"),
         ({"llama.attention.value_length": 16}, "another width"),
-        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}, "'yarn' is not supported"),
+        ({"llama.rope.scaling.type": "spiral", "llama.rope.scaling.factor": 4.0}, "'spiral' is not supported"),
+        ({"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}, "must be 4 positive numbers"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0}, "scaling factor is 0.0"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float("nan")}, "scaling factor is nan"),
         ({"llama.block_count": 2**32 - 1}, "num_layers is 4294967295"),
         ({"llama.attention.head_count": 0}, "num_heads is 0"),
         ({"llama.attention.head_count": "many"}, "head_count is not a int"),
@@ -155,17 +158,17 @@ def test_linear_rotary_scaling_is_read_under_both_its_names(tmp_path: Path) -> N
     new = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
     for number, metadata in enumerate((new, {"llama.rope.scale_linear": 2.0})):
         config = open_checkpoint(write_gguf(tmp_path / f"{number}.gguf", metadata=metadata)).config
-        assert config.rope_scaling == {"rope_type": "linear", "factor": 2.0}
+        assert (config.rope.kind, config.rope.factor) == ("linear", 2.0)
     none = write_gguf(tmp_path / "m.gguf", metadata={"llama.rope.scaling.type": "none"})
-    assert open_checkpoint(none).config.rope_scaling is None
+    assert open_checkpoint(none).config.rope.kind == "default"
 
 
 def test_f07_rope_freqs_become_divisors_and_all_ones_become_nothing(tmp_path: Path) -> None:
     factors = np.array([1, 1, 2.5, 8], np.float32)
     config = open_checkpoint(write_gguf(tmp_path / "m.gguf", extra={"rope_freqs.weight": factors})).config
-    assert config.rope_factors == (1.0, 1.0, 2.5, 8.0)
+    assert config.rope.divisors == (1.0, 1.0, 2.5, 8.0)
     ones = write_gguf(tmp_path / "n.gguf", extra={"rope_freqs.weight": np.ones(4, np.float32)})
-    assert open_checkpoint(ones).config.rope_factors is None
+    assert open_checkpoint(ones).config.rope.divisors == ()
     with pytest.raises(ModelError, match="rope_freqs"):
         open_checkpoint(write_gguf(tmp_path / "o.gguf", extra={"rope_freqs.weight": np.ones(5, np.float32)}))
     with pytest.raises(ModelError, match="rotary factors must be 4 positive numbers"):
