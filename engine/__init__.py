@@ -9,7 +9,7 @@ from .bench.pairing import PAIRS, Figure, Ratio, ratios
 from .bench.phases import Phases
 from .bench.spread import Spread
 from .bench.workload import BATCHES, CONTEXTS, PROMPTS, REPEATS, STEPS, Workload, workloads
-from .chat import ROLES, Chat, ChatMessage, Owner
+from .chat import ROLES, Chat, ChatMessage, Owner, Tool, ToolCall
 from .config import BLOCK_SIZE, EngineConfig
 from .engine import Engine
 from .errors import (
@@ -24,6 +24,7 @@ from .errors import (
     TooManyInFlight,
 )
 from .events import (
+    Called,
     EngineStats,
     Event,
     Finished,
@@ -54,6 +55,7 @@ __all__ = [
     "SAMPLING_SCHEMA",
     "STEPS",
     "BenchError",
+    "Called",
     "Ceiling",
     "Chat",
     "ChatMessage",
@@ -97,6 +99,8 @@ __all__ = [
     "Timings",
     "TokenLogprob",
     "TooManyInFlight",
+    "Tool",
+    "ToolCall",
     "Usage",
     "Workload",
     "check_model",

@@ -1,6 +1,8 @@
 """What a Generation tells while it runs. Facts for any front end; not the wire protocol (server/chat/protocol.py)."""
 from dataclasses import dataclass
 
+from .chat import ToolCall
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -94,6 +96,16 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """The model calls a tool: its `index`-th call in this answer, told when it is whole. What came with it: as Text."""
+
+    index: int
+    call: ToolCall
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end, exactly once. `reason`: stop | length | cancelled | failed | stopped (the engine was).
 
@@ -108,7 +120,7 @@ class Finished:
     error: str | None = None
 
 
-Event = Queued | Started | Prefilled | Text | Reasoning | Finished
+Event = Queued | Started | Prefilled | Text | Reasoning | Called | Finished
 
 
 @dataclass(frozen=True, slots=True)

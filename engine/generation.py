@@ -4,11 +4,13 @@ Everything here happens on the event loop. What the engine's thread samples arri
 cancellation are decided here, and the token at which they fall is the last that counts: ids, text and usage end there.
 """
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from .events import Event, Finished, Prefilled, Queued, Reasoning, Started, Text, Timings, Usage
+from .chat import ToolCall
+from .events import Called, Event, Finished, Prefilled, Queued, Reasoning, Started, Text, Timings, TokenLogprob, Usage
 from .policy.batch import Logprobs
 from .policy.progress import Admitted, Appended, Computed, Ended, Progress
 from .policy.sequence import Sequence
@@ -34,7 +36,7 @@ class Generation:
         self._woken = asyncio.Event()
         self._token_ids: list[int] = []  # of the answer; the end token is counted, not kept
         self._sampled = self._thought = 0  # tokens, in all and of reasoning
-        self._cached = 0
+        self._cached = self._calls = 0
         self._submitted = time.monotonic()
         self._scheduled = self._first = self._last = 0.0
         self.begun = False
@@ -112,10 +114,10 @@ class Generation:
         self._token_ids.append(token)
         thinking = self._stream.reasoning
         parts, matched = self._stream.push(token, logprobs)
-        thinking = (thinking or self._stream.reasoning) and all(part.reasoning for part in parts)
+        thinking = (thinking or self._stream.reasoning) and all(_is_thought(part) for part in parts)
         self._thought += thinking
         self._emit_parts(parts or [Words("", reasoning=thinking)], (token,))
-        if matched is not None:
+        if matched is not None or self._stream.called:
             self._finish("stop", stop=matched, keep=len(self._token_ids))
 
     def _emit_parts(self, parts: list[Part], token_ids: tuple[int, ...] = ()) -> None:
@@ -124,8 +126,15 @@ class Generation:
         if logprobs and not parts:
             parts = [Words("", reasoning=self._stream.reasoning)]
         for part in parts:
-            self._emit((Reasoning if part.reasoning else Text)(part.text, token_ids, logprobs))
+            self._emit(self._event(part, token_ids, logprobs))
             token_ids, logprobs = (), ()
+
+    def _event(self, part: Part, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...]) -> Event:
+        if isinstance(part, Words):
+            return (Reasoning if part.reasoning else Text)(part.text, token_ids, logprobs)
+        self._calls += 1
+        call = ToolCall(f"call_{secrets.token_hex(12)}", part.name, part.arguments)
+        return Called(self._calls - 1, call, token_ids, logprobs)
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
@@ -147,3 +156,7 @@ class Generation:
             total_ms=(now - self._submitted) * 1e3,
             tps=(len(self._token_ids) - 1) / decoding if decoding > 0 else 0.0,
         )
+
+
+def _is_thought(part: Part) -> bool:
+    return isinstance(part, Words) and part.reasoning

@@ -1,10 +1,12 @@
-"""AnswerStream: an answer's parts as its ids come in: reasoning and text. Ids to text is text_stream.py's."""
+"""AnswerStream: an answer's parts as its ids come in: reasoning, text, calls. Ids to text is text_stream.py's."""
 from dataclasses import dataclass
 
 from ..events import TokenLogprob
 from ..policy.batch import Logprobs
+from .call_format import Call
 from .reasoning import ReasoningSplitter
 from .text_stream import TextStream
+from .tool_calls import CallParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +15,24 @@ class Words:
     reasoning: bool = False
 
 
-Part = Words
+Part = Words | Call
 
 
 class AnswerStream:
     """`push` and `finish` give the parts that are final, in order. Stop strings are looked for in all of it."""
 
-    def __init__(self, text: TextStream, reasoning: ReasoningSplitter | None = None) -> None:
-        self._text, self._reasoning = text, reasoning
+    def __init__(
+        self,
+        text: TextStream,
+        reasoning: ReasoningSplitter | None = None,
+        calls: CallParser | None = None,
+        *,
+        one_call: bool = False,
+    ) -> None:
+        """With `one_call` the first ends the answer."""
+        self._text, self._reasoning, self._calls, self._one_call = text, reasoning, calls, one_call
+        self.called = False
+        """A call was made that ends the answer."""
 
     @property
     def matched(self) -> str | None:
@@ -35,11 +47,11 @@ class AnswerStream:
     def push(self, token: int, logprobs: Logprobs | None = None) -> tuple[list[Part], str | None]:
         text, matched = self._text.push(token, logprobs)
         parts = self._parts(text)
-        return parts + self._rest() if matched is not None else parts, matched
+        return self._counting(parts + self._rest() if matched is not None else parts), matched
 
     def finish(self) -> list[Part]:
         """No more ids: what was held back and belongs to the answer."""
-        return self._parts(self._text.finish()) + self._rest()
+        return self._counting(self._parts(self._text.finish()) + self._rest())
 
     def listed(self) -> tuple[TokenLogprob, ...]:
         """The logprobs of tokens whose text was written since the last time, where they are kept at all."""
@@ -48,12 +60,29 @@ class AnswerStream:
     def _parts(self, text: str) -> list[Part]:
         if not text:
             return []
-        return _words(self._reasoning.push(text)) if self._reasoning is not None else [Words(text)]
+        return self._split(*self._reasoning.push(text)) if self._reasoning is not None else self._answer(text)
 
     def _rest(self) -> list[Part]:
-        return _words(self._reasoning.finish()) if self._reasoning is not None else []
+        parts = self._split(*self._reasoning.finish()) if self._reasoning is not None else []
+        return parts + (_told(self._calls.finish()) if self._calls is not None else [])
+
+    def _split(self, reasoning: str, answer: str) -> list[Part]:
+        thought: list[Part] = [Words(reasoning, reasoning=True)] if reasoning else []
+        return thought + self._answer(answer)
+
+    def _answer(self, text: str) -> list[Part]:
+        return _told(self._calls.push(text)) if self._calls is not None else _told([text] if text else [])
+
+    def _counting(self, parts: list[Part]) -> list[Part]:
+        """As far as the answer goes: what comes after its last call belongs to nothing."""
+        if not self._one_call:
+            return parts
+        if self.called:
+            return []
+        first = next((place for place, part in enumerate(parts) if isinstance(part, Call)), None)
+        self.called = first is not None
+        return parts if first is None else parts[: first + 1]
 
 
-def _words(found: tuple[str, str]) -> list[Part]:
-    reasoning, answer = found
-    return [Words(reasoning, reasoning=True)] * bool(reasoning) + [Words(answer)] * bool(answer)
+def _told(found: list[str | Call]) -> list[Part]:
+    return [Words(part) if isinstance(part, str) else part for part in found]

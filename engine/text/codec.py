@@ -8,7 +8,8 @@ import tokenizers
 from ..chat import Chat
 from ..errors import InvalidField
 from .answer_stream import AnswerStream
-from .chat_template import ChatTemplate, text_of
+from .call_format import HERMES, CallFormat
+from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
 from .reasoning import ReasoningSplitter, tags_of
@@ -16,6 +17,8 @@ from .stop_strings import StopStrings
 from .text_stream import TextStream
 from .token_log import TokenLog
 from .tokenizer import Tokenizer, require_text
+from .tool_calls import CallParser
+from .tool_prompt import text_of
 
 
 class Codec:
@@ -48,9 +51,11 @@ class Codec:
         self.vocab_size = self._bytes.size
         self.longest_token = self._bytes.longest
         self._tags = tags_of(chat_template or "", self._tokenizer.added)
+        self._calls: CallFormat = HERMES
         self._prompts: PromptEncoder | None = None
         if chat_template is not None:
             template = ChatTemplate(chat_template, bos_text=bos_text, eos_text=eos_text)
+            self._calls = template.calls or HERMES
             self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint, self._tags)
 
     def encode_chat(self, chat: Chat) -> list[int]:
@@ -109,11 +114,16 @@ class Codec:
             going_on = begun is not None and begun.reasoning != ""
             opened = not going_on and self._ends_with(prompt_ids, self._tags.opening)
             splitter = ReasoningSplitter(self._tags, opened=opened, going_on=going_on)
-        tags = (self._tags.opening, self._tags.closing) if splitter and self._tags else ()
+        calls = None
+        if chat.tools:
+            calls = CallParser(self._calls, {tool.name for tool in chat.tools}, going_on=begun is not None)
+        tags = [self._tags.opening, self._tags.closing] if splitter and self._tags else []
+        tags += self._calls.tags if calls else ()
         spoken = {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
         detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), spoken)
         log = TokenLog(self.spelled) if logprobs else None
-        return AnswerStream(TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log), splitter)
+        text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
+        return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
 
     def _ends_with(self, ids: Sequence[int], tag: str) -> bool:
         """Whether the last of a prompt, white space aside, is this tag: the token, where there is one of it."""

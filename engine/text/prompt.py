@@ -5,16 +5,19 @@ exactly what the model would have gone on with there; otherwise the text is enco
 rendering every prefix again, the conversation is rendered a second time as a skeleton, with a mark in place of every
 text: what stands between two marks is the template's own, and the texts of the first rendering stand between those.
 """
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from ..chat import Chat, ChatMessage
+from ..chat import Chat, ChatMessage, Tool, ToolCall
 from ..errors import InvalidField
-from .chat_template import ChatTemplate, text_of
+from .chat_template import ChatTemplate
 from .detokenizer import TokenBytes
 from .reasoning import Tags, begun_answer
 from .tokenizer import Tokenizer, require_text
+from .tool_prompt import text_of
 
 
 class PromptEncoder:
@@ -41,9 +44,10 @@ class PromptEncoder:
             unfinished = messages.pop()
             if unfinished.role != "assistant":
                 raise InvalidField("messages", "only an answer can be continued, and the last message is none")
-        messages = self._template.arrange(messages)
-        prompt = self._template.render(messages, now=now)
-        prompt, answers = self._with_stored_ids(prompt, messages, now)
+        tools = [self._shielded_tool(number, tool) for number, tool in enumerate(chat.tools)]
+        messages = self._template.arrange(messages, tools)
+        prompt = self._template.render(messages, tools=tools, now=now)
+        prompt, answers = self._with_stored_ids(prompt, messages, tools, now)
         if unfinished is not None:
             text = begun_answer(self._tags, prompt, unfinished.reasoning, text_of(unfinished))
             ids = self._stored_ids(unfinished) if text == text_of(unfinished) else ()
@@ -58,7 +62,25 @@ class PromptEncoder:
         shielded = tuple(self._tokenizer.shield(require_text(name, part), of_model=of_model) for part in parts)
         content = shielded[0] if isinstance(message.content, str) else shielded
         thought = require_text(f"messages[{number}].reasoning_content", message.reasoning)
-        return replace(message, content=content, reasoning=self._tokenizer.shield(thought, of_model=of_model))
+        calls = tuple(self._shielded_call(f"messages[{number}].tool_calls", call) for call in message.tool_calls)
+        thought = self._tokenizer.shield(thought, of_model=of_model)
+        return replace(message, content=content, reasoning=thought, tool_calls=calls)
+
+    def _shielded_call(self, name: str, call: ToolCall) -> ToolCall:
+        arguments = self._shielded_json(name, json.loads(call.arguments))
+        return replace(call, arguments=json.dumps(arguments, ensure_ascii=False))
+
+    def _shielded_tool(self, number: int, tool: Tool) -> Tool:
+        shielded = self._shielded_json(f"tools[{number}]", [tool.description, tool.parameters])
+        return replace(tool, description=shielded[0], parameters=shielded[1])
+
+    def _shielded_json(self, name: str, value: Any) -> Any:
+        """Every text in it, names too."""
+        if isinstance(value, str):
+            return self._tokenizer.shield(require_text(name, value))
+        if isinstance(value, Mapping):
+            return {self._shielded_json(name, key): self._shielded_json(name, one) for key, one in value.items()}
+        return [self._shielded_json(name, one) for one in value] if isinstance(value, list) else value
 
     def _stored_ids(self, message: ChatMessage) -> Sequence[int]:
         """An answer's own ids, if made with this tokenizer and template, without control tokens, true to its text."""
@@ -71,18 +93,18 @@ class PromptEncoder:
         return ids if text_of(message) in (self._tokenizer.shield(text, of_model=True) for text in texts) else ()
 
     def _with_stored_ids(
-        self, prompt: str, messages: list[ChatMessage], now: datetime
+        self, prompt: str, messages: list[ChatMessage], tools: list[Tool], now: datetime
     ) -> tuple[str, list[Sequence[int]]]:
         """The prompt with a mark in place of every answer whose stored ids stand in, and those ids in order."""
         stored = {number: ids for number, message in enumerate(messages) if (ids := self._stored_ids(message))}
         if not stored:
             return prompt, []
-        marked = [replace(message, content=self._tokenizer.marks.text(n)) for n, message in enumerate(messages)]
-        skeleton = self._skeleton(marked, now)
+        marked = [self._marked(number, message) for number, message in enumerate(messages)]
+        skeleton = self._skeleton(marked, tools, now)
         if skeleton is None:
             return prompt, []
         places = self._places(prompt, skeleton, messages)
-        going_on = self._goes_on(skeleton, marked, list(stored), now)
+        going_on = self._goes_on(skeleton, marked, list(stored), tools, now)
         pieces: list[str] = []
         answers: list[Sequence[int]] = []
         end = 0
@@ -93,10 +115,14 @@ class PromptEncoder:
                 end = stop
         return "".join(pieces) + prompt[end:], answers
 
-    def _skeleton(self, marked: list[ChatMessage], now: datetime) -> str | None:
+    def _marked(self, number: int, message: ChatMessage) -> ChatMessage:
+        """Its mark in place of its text. Where there is none a template may leave out what stands around it, too."""
+        return replace(message, content=self._tokenizer.marks.text(number)) if text_of(message) else message
+
+    def _skeleton(self, marked: list[ChatMessage], tools: list[Tool], now: datetime) -> str | None:
         """None for a template that minds what the texts say, or where a conversation begins: then no place is known."""
         try:
-            return self._template.render(marked, now=now)
+            return self._template.render(marked, tools=tools, now=now)
         except InvalidField:
             return None
 
@@ -117,7 +143,9 @@ class PromptEncoder:
             start = stop + len(after)
         return places
 
-    def _goes_on(self, skeleton: str, marked: list[ChatMessage], answers: list[int], now: datetime) -> set[int]:
+    def _goes_on(
+        self, skeleton: str, marked: list[ChatMessage], answers: list[int], tools: list[Tool], now: datetime
+    ) -> set[int]:
         """The answers before which stands just what stood at the end of their own prompt: their ids went on from it.
 
         Rendered anew for the last answer after each role; the others must have the same header as that one.
@@ -130,7 +158,7 @@ class PromptEncoder:
         for number in reversed(answers):
             role = marked[number - 1].role if number else ""
             if role not in headers:
-                prefix = self._skeleton(marked[:number], now)
+                prefix = self._skeleton(marked[:number], tools, now)
                 is_prefix = prefix is not None and skeleton.startswith(prefix + marks.text(number))
                 headers[role] = marks.any_text.split(prefix)[-1] if prefix is not None and is_prefix else None
             if number in before and before[number] == headers[role]:

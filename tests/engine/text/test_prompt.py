@@ -237,9 +237,9 @@ def test_the_number_of_renderings_does_not_grow_with_the_conversation(chatml, mo
     renders = []
     real = ChatTemplate.render
 
-    def counted(self: ChatTemplate, messages: list[ChatMessage], *, now: datetime) -> str:
+    def counted(self: ChatTemplate, messages: list[ChatMessage], **given: object) -> str:
         renders.append(len(messages))
-        return real(self, messages, now=now)
+        return real(self, messages, **given)
 
     monkeypatch.setattr(ChatTemplate, "render", counted)
     said = answer(chatml, "Hello")
