@@ -22,6 +22,7 @@ from .openai.body import SAMPLING
 from .openai.models import ModelInfo, ModelList
 from .operations.health import Alive, Readiness
 from .people.routes import KeyBody, Keys, Logins, Me, NewKey, Nothing, SetUpBody, SignInBody
+from .tools import MAX_TOOLS
 
 SCHEMAS = "#/components/schemas/"
 Schema = Mapping[str, Any]
@@ -48,13 +49,17 @@ CHAT_BODY: Schema = {
         "model": {"type": "string"},
         "messages": {"type": "array", "items": {"type": "object"}},
         "stream": {"type": "boolean"},
+        "tools": {"type": "array", "items": {"type": "object"}, "maxItems": MAX_TOOLS},
+        "tool_choice": {"enum": ["none", "auto"]},
+        "parallel_tool_calls": {"type": "boolean"},
         **{name: {} for name in ("stream_options", "user", "max_completion_tokens", "response_format")},
         **{name: SAMPLING_SCHEMA.get(name, {}) for name in sorted(SAMPLING)},
     },
 }
 CHAT_ANSWER: Schema = {
     "type": "object",
-    "description": "A chat completion as OpenAI's; with `stream` server-sent events of its chunks.",
+    "description": "A chat completion as OpenAI's, what the model thought as `reasoning_content`; with `stream` "
+    "server-sent events of its chunks.",
 }
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/healthz"): Operation("The process lives", Alive, open_to_all=True),

@@ -9,38 +9,28 @@ from typing import Any
 
 import msgspec
 
-from hamdam.engine import Chat, ChatMessage, Engine, SamplingParams
+from hamdam.engine import Chat, Engine, SamplingParams, Tool
 
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
-from ..text_format import read_text_format
+from ..text_format import ENGINES, read_text_format
+from ..tools import read_tools
+from .messages import Neutral, invalid, read_messages, refuse_others
 
 SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 ANYTHING = frozenset({"metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})  # notes and hints
-NEUTRAL: dict[str, tuple[object, ...]] = {  # the values that ask for nothing; null is one everywhere
+NEUTRAL: Neutral = {  # the values that ask for nothing; null is one everywhere
     "audio": (),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": (),
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "verbosity": (),
     "web_search_options": (),
 }
-NEUTRAL_IN_MESSAGE: dict[str, tuple[object, ...]] = {
-    "annotations": ([],),
-    "audio": (),
-    "function_call": (),
-    "refusal": (),
-    "tool_calls": ([],),
-}
-ROLES = ("system", "developer", "user", "assistant")
-MAX_MESSAGES = 20_000
 MAX_USER = 512  # characters
 
 
@@ -63,14 +53,19 @@ def read_body(body: bytes, engine: Engine) -> Asked:
     if model not in ("default", engine.model_name):
         raise ApiError("model_not_found", "This server has no such model.", param="model")
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_USER):
-        raise _invalid("user", f"A text of at most {MAX_USER} characters.")
-    chat = Chat(tuple(_messages(given.pop("messages", None))))
+        raise invalid("user", f"A text of at most {MAX_USER} characters.")
+    tools, parallel = read_tools(given.pop("tools", []), part="function"), given.pop("parallel_tool_calls", True)
+    tools = _chosen(tools, given.pop("tool_choice", "auto" if tools else "none"))
+    parallel = _flag(parallel, "parallel_tool_calls")
+    chat = Chat(tuple(read_messages(given.pop("messages", None))), tools=tools, parallel_calls=parallel)
     stream = _flag(given.pop("stream", False), "stream")
     include_usage = _include_usage(given.pop("stream_options", {}))
     form = read_text_format(given.pop(_FORM, None), _FORM, part="json_schema")
     sampling = {name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX}
+    if tools and (form.structured_outputs or sampling.get(ENGINES)):
+        raise invalid("tools", "Not together with a form of the answer: a call would not have it.")
     params = _params(engine, form.added_to(sampling, _FORM), form.names)
-    _refuse_others(given, NEUTRAL, "")
+    refuse_others(given, NEUTRAL, "")
     return Asked(chat, params, form.names, stream, include_usage, user)
 
 
@@ -104,62 +99,24 @@ def _params(engine: Engine, given: dict[str, Any], names: Mapping[str, str]) -> 
 
 def _include_usage(options: object) -> bool:
     if not isinstance(options, dict):
-        raise _invalid("stream_options", "An object is needed.")
+        raise invalid("stream_options", "An object is needed.")
     for name in options.keys() - {"include_usage", "include_obfuscation"}:
-        raise _invalid(f"stream_options.{name}", "There is no such option.")
+        raise invalid(f"stream_options.{name}", "There is no such option.")
     return _flag(options.get("include_usage") or False, "stream_options.include_usage")
 
 
-def _messages(given: object) -> list[ChatMessage]:
-    if not isinstance(given, list) or not 0 < len(given) <= MAX_MESSAGES:
-        raise _invalid("messages", f"A list of 1 to {MAX_MESSAGES} messages is needed.")
-    return [_message(message, f"messages[{index}]") for index, message in enumerate(given)]
-
-
-def _message(given: object, where: str) -> ChatMessage:
-    if not isinstance(given, dict):
-        raise _invalid(where, "An object is needed.")
-    role, content = given.get("role"), given.get("content")
-    if role not in ROLES:
-        raise _invalid(f"{where}.role", f"One of {', '.join(ROLES)}.")
-    others = {k: v for k, v in given.items() if k not in ("role", "content", "name") and v is not None}
-    reasoning = others.pop("reasoning_content", "") if role == "assistant" else ""
-    if not isinstance(reasoning, str):
-        raise _invalid(f"{where}.reasoning_content", "A text is needed.")
-    _refuse_others(others, NEUTRAL_IN_MESSAGE, f"{where}.")
-    if isinstance(content, str):
-        return ChatMessage(role, content, reasoning=reasoning)
-    if not isinstance(content, list) or not content:
-        raise _invalid(f"{where}.content", "A text, or a list of text parts, is needed.")
-    parts = tuple(_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
-    return ChatMessage(role, parts, reasoning=reasoning)
-
-
-def _part(given: object, where: str) -> str:
-    if not isinstance(given, dict):
-        raise _invalid(where, "An object is needed.")
-    if given.get("type") != "text":
-        kind = given.get("type")
-        named = kind if isinstance(kind, str) and kind.isascii() and kind.isidentifier() and len(kind) <= 40 else "this"
-        raise _invalid(f"{where}.type", f"The model takes text only, {named} is no text.")
-    if given.keys() != {"type", "text"} or not isinstance(given["text"], str):
-        raise _invalid(where, "A text part has `type` and `text`.")
-    return given["text"]
-
-
-def _refuse_others(given: dict[str, Any], neutral: dict[str, tuple[object, ...]], where: str) -> None:
-    for name, value in given.items():
-        if name not in neutral:
-            raise _invalid(where + name, "There is no such field here.")
-        if value not in neutral[name]:
-            raise _invalid(where + name, "This server does not do that.")
+def _chosen(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
+    """The tools that the answer may call. What it must call cannot be enforced yet, and is refused."""
+    if choice == "none":
+        return ()
+    if choice == "auto":
+        return tools
+    if choice == "required" or isinstance(choice, dict):
+        raise invalid("tool_choice", "This server cannot make the model call a tool; it has `none` and `auto`.")
+    raise invalid("tool_choice", "One of none, auto.")
 
 
 def _flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
-        raise _invalid(name, "true or false is needed.")
+        raise invalid(name, "true or false is needed.")
     return value
-
-
-def _invalid(param: str, why: str) -> ApiError:
-    return ApiError("invalid_field", why, param=param[:128])

@@ -5,14 +5,14 @@ ends both. (The body was read to its end before, so nobody else waits for what c
 """
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hamdam.engine import Engine, Finished, Generation, Reasoning, Text
+from hamdam.engine import Called, Engine, Finished, Generation, Reasoning, Text
 
 from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
@@ -26,6 +26,7 @@ from ..settings import Limits
 from ..storage.ids import new_id
 from .body import Asked, read_body
 
+UNFINISHED: Mapping[str, Any] = {"finish_reason": None}
 READ_HERE = 64 << 10  # bytes of a body that are read on the event loop; more takes a thread
 
 
@@ -118,17 +119,21 @@ class Answer:
     async def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
         text: list[str] = []
         thoughts: list[str] = []
+        calls: list[Called] = []
         logprobs: list[Listed] = []
         async for event in generation:
             if isinstance(event, Text | Reasoning):
                 (text if isinstance(event, Text) else thoughts).append(event.text)
                 logprobs += listed(event.logprobs)
+            elif isinstance(event, Called):
+                calls.append(event)
+                logprobs += listed(event.logprobs)
             elif isinstance(event, Finished):
                 return {
                     "index": index,
-                    "message": _message("".join(text), "".join(thoughts)),
+                    "message": _message("".join(text), "".join(thoughts), calls),
                     "logprobs": _logprobs(logprobs) if self.asked.params.logprobs else None,
-                    **self._reasons(event),
+                    **self._reasons(event, called=bool(calls)),
                 }
         raise RuntimeError("a generation ended without saying so")
 
@@ -153,17 +158,28 @@ class Answer:
 
     async def _speak(self, index: int, generation: Generation, say: "Say") -> None:
         await say(self._chunk(index, {"role": "assistant", "content": ""}))
+        called = False
         async for event in generation:
             if isinstance(event, Text | Reasoning) and (event.text or event.logprobs):
                 name = "content" if isinstance(event, Text) else "reasoning_content"
                 await say(self._chunk(index, {name: event.text}, logprobs=listed(event.logprobs)))
+            elif isinstance(event, Called):
+                called = True
+                call = _call(event)
+                head = {"index": event.index, **call, "function": call["function"] | {"arguments": ""}}
+                rest = {"index": event.index, "function": {"arguments": event.call.arguments}}
+                await say(self._chunk(index, {"tool_calls": [head]}, logprobs=listed(event.logprobs)))
+                await say(self._chunk(index, {"tool_calls": [rest]}))
             elif isinstance(event, Finished):
-                await say(self._chunk(index, {}, event))
+                await say(self._chunk(index, {}, self._reasons(event, called=called)))
 
     def _chunk(
-        self, index: int, delta: dict[str, str], finished: Finished | None = None, logprobs: Sequence[Listed] = ()
+        self,
+        index: int,
+        delta: dict[str, Any],
+        reasons: Mapping[str, Any] = UNFINISHED,
+        logprobs: Sequence[Listed] = (),
     ) -> dict[str, Any]:
-        reasons = self._reasons(finished) if finished else {"finish_reason": None}
         choice = {"index": index, "delta": delta, "logprobs": _logprobs(logprobs) if logprobs else None, **reasons}
         chunk = {"object": "chat.completion.chunk", **self.head, "choices": [choice]}
         return chunk | {"usage": None} if self.asked.include_usage else chunk
@@ -181,12 +197,13 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": usages[0].cached_tokens},
         }
 
-    def _reasons(self, finished: Finished) -> dict[str, Any]:
+    def _reasons(self, finished: Finished, *, called: bool) -> dict[str, Any]:
         """Raises ApiError where this is no end but a failure. `stop_reason`: what the client asked to stop at."""
         if finished.reason in ("stop", "length"):
             stop = finished.stop
             asked_for = isinstance(stop, str) or stop in self.asked.params.stop_token_ids
-            return {"finish_reason": finished.reason, "stop_reason": stop if asked_for else None}
+            reason = "tool_calls" if called and finished.reason == "stop" else finished.reason
+            return {"finish_reason": reason, "stop_reason": stop if asked_for else None}
         if self.right_lost:
             raise Unauthorized("This key or sign-in is no longer valid.")
         if finished.reason == "stopped":
@@ -212,9 +229,18 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _message(text: str, reasoning: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None}
-    return message | {"reasoning_content": reasoning} if reasoning else message
+def _message(text: str, reasoning: str, calls: Sequence[Called]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message |= {"content": text or None, "tool_calls": [_call(called) for called in calls]}
+    return message
+
+
+def _call(called: Called) -> dict[str, Any]:
+    call = called.call
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -36,7 +36,7 @@ REFUSED = {
     "chat_template": "{{ messages }}",
     "chat_template_kwargs": {"chat_template": "x"},
     "cache_salt": "victim",
-    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "tools": {"type": "function"},
     "tool_choice": "required",
     "functions": [{"name": "f"}],
     "response_format": {"type": "xml"},
@@ -64,7 +64,7 @@ REFUSED = {
     "stop_token_ids": [10**6],
 }
 ACCEPTED = {
-    "tools": [],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
     "tool_choice": "auto",
     "parallel_tool_calls": True,
     "functions": [],

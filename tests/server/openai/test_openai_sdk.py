@@ -1,13 +1,8 @@
 """The official client works against /v1 as it is."""
-import httpx
 import openai
 import pytest
+from official_client import client_of
 from world import World, in_world
-
-
-def client_of(world: World, key: str) -> openai.AsyncOpenAI:
-    url = f"http://127.0.0.1:{world.port}/v1"
-    return openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=httpx.AsyncClient())
 
 
 @in_world()
@@ -36,7 +31,7 @@ async def test_the_official_client_understands_our_refusals(world: World) -> Non
         asked = {"model": "default", "messages": [{"role": "user", "content": "x"}]}
         for fields, kind, param in (
             ({"temperature": 9}, openai.BadRequestError, "temperature"),
-            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
+            ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, openai.BadRequestError, "tools[0].type"),
             ({"model": "other"}, openai.NotFoundError, "model"),
         ):
             with pytest.raises(kind) as refused:
