@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .regex import RegexError, check_regex
+from .regex import RegexError, check_regex, in_a_json_string
 
 ANNOTATIONS = frozenset({
     "$comment", "$schema", "contentEncoding", "contentMediaType", "contentSchema", "default", "deprecated",
@@ -18,6 +18,11 @@ ANNOTATIONS = frozenset({
 FORMATS = (
     "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid",
 )  # fmt: skip
+_LEAP_DAY = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
+_DATE = rf"^(\d{{4}}-(0[13-9]|1[0-2])-|\d{{4}}-02-([01]|2[0-8])|{_LEAP_DAY})"
+STRICTER = {  # what llguidance leaves open: a 29th of February in other years, a 61st second at any time
+    "date": (_DATE,), "date-time": (_DATE, "^.{17}[0-5]"), "time": ("^.{6}[0-5]",),
+}  # fmt: skip
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 MAX_DEPTH = 64
 MAX_SCHEMAS = 2000  # schemas in a schema; properties and branches are among them
@@ -45,12 +50,13 @@ def _shown(pointer: str) -> str:
 
 
 def prepared(schema: dict[str, Any]) -> dict[str, Any]:
-    """Raises SchemaError. What it returns is the schema itself, without what llguidance would read otherwise."""
+    """Raises SchemaError."""
     walk = _Walk()
     walk.schema(schema, "", 0)
     walk.check_references()
     _check_finite(walk.schemas)
-    return {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
+    found: dict[str, Any] = _written(schema)
+    return found
 
 
 def regexes(schema: dict[str, Any]) -> list[tuple[str, str]]:
@@ -240,6 +246,30 @@ RULES: Mapping[str, Rule] = {
     "properties": _named, "required": _names, "type": _type, "uniqueItems": _not_asked,
 }  # fmt: skip
 ENFORCED = frozenset(RULES) - {"uniqueItems"}  # which may only be false
+
+
+def _written(given: Any) -> Any:
+    """A schema that was walked, as llguidance is to have it: without what only describes."""
+    if not isinstance(given, dict):
+        return given
+    written = {}
+    for keyword, value in given.items():
+        rule = RULES.get(keyword)
+        if rule is _one:
+            value = _written(value)
+        elif rule is _list:
+            value = [_written(one) for one in value]
+        elif rule is _named:
+            value = {name: _written(one) for name, one in value.items()}
+        elif rule is _patterned:
+            value = {in_a_json_string(pattern): _written(one) for pattern, one in value.items()}
+        elif rule is _pattern:
+            value = in_a_json_string(value)
+        if rule is not None and rule is not _not_asked:
+            written[keyword] = value
+    if stricter := STRICTER.get(given.get("format", "")):
+        written["allOf"] = [*written.get("allOf", []), *({"pattern": pattern} for pattern in stricter)]
+    return written
 
 
 def _check_together(given: dict[str, Any], at: str) -> None:

@@ -1,12 +1,15 @@
-"""Regex: how large a regular expression becomes when its repetitions are written out, found before anybody does so.
+"""Regex: a regular expression read part by part: how large it becomes, and what llguidance must be told otherwise.
 
 It matches nothing, and what it says of an expression that is none is of no account: the compiler refuses that.
 """
 import re
+from collections.abc import Iterator
 
 MAX_LENGTH = 4096  # characters
 MAX_SIZE = 1_000_000  # parts, repetitions written out
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?[^:)]*:?)?|[)|*+?]|\{\d*(?:,\d*)?\}|.", re.DOTALL)
+_PART = re.compile(
+    r"\\[pP]\{[^}]*\}|\\.|\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:?))?|[)|*+?]|\{\d*(?:,\d*)?\}|.", re.DOTALL
+)
 
 
 class RegexError(ValueError):
@@ -17,21 +20,21 @@ def check_regex(regex: str) -> None:
     """Raises RegexError."""
     if len(regex) > MAX_LENGTH:
         raise RegexError(f"a regular expression of at most {MAX_LENGTH} characters is taken")
-    if _size(regex) > MAX_SIZE:
+    if size(regex) > MAX_SIZE:
         raise RegexError(f"with its repetitions written out it has more than {MAX_SIZE} parts")
 
 
-def _size(regex: str) -> int:
-    """Of each open group: how much it holds so far, and how much of that its last part is."""
-    open_groups = [[0, 0]]
-    for part in _PART.findall(regex):
-        group = open_groups[-1]
+def size(regex: str) -> int:
+    """How many parts it has when its repetitions are written out, found without doing so."""
+    groups = [[0, 0]]  # of each open group: how much it holds, and how much of that its last part is
+    for part in _parts(regex):
+        group = groups[-1]
         if part.startswith("("):
-            open_groups.append([0, 0])
-        elif part == ")" and len(open_groups) > 1:
-            inner = open_groups.pop()[0]
-            open_groups[-1][0] += inner
-            open_groups[-1][1] = inner
+            groups.append([0, 0])
+        elif part == ")" and len(groups) > 1:
+            inner = groups.pop()[0]
+            groups[-1][0] += inner
+            groups[-1][1] = inner
         elif part.startswith("{") and len(part) > 2:
             times = max([int(number) for number in re.findall(r"\d{1,12}", part)], default=1)
             more = group[1] * max(times - 1, 0)
@@ -40,4 +43,43 @@ def _size(regex: str) -> int:
         elif part not in ("|", "*", "+", "?"):
             group[0] += 1
             group[1] = 1
-    return sum(held for held, _ in open_groups)
+    return sum(held for held, _ in groups)
+
+
+def in_a_json_string(regex: str) -> str:
+    """The same for llguidance, which takes a class that holds all control characters to hold `"` and `\\` as well: none
+    holds U+001F, which no escape of two letters writes."""
+    return "".join(
+        f"[{part}&&[^\\x1f]]" if part[0] == "[" or part.startswith(("\\p{", "\\P{")) else part
+        for part in _parts(regex)
+    )
+
+
+def _parts(regex: str) -> Iterator[str]:
+    """Characters and escapes, classes whole, opened and closed groups, repetitions, and `|`."""
+    at = 0
+    while at < len(regex):
+        found = _PART.match(regex, at)
+        assert found is not None
+        end = _class_end(regex, at) if regex[at] == "[" else found.end()
+        yield regex[at:end]
+        at = end
+
+
+def _class_end(regex: str, at: int) -> int:
+    """Classes may hold classes; a `]` right at the beginning is one of the characters."""
+    depth, start = 0, at
+    while at < len(regex):
+        char = regex[at]
+        if char == "\\":
+            at += 1
+        elif char == "[":
+            depth += 1
+            at += regex[at + 1 : at + 2] == "^"
+            at += regex[at + 1 : at + 2] == "]"
+        elif char == "]":
+            depth -= 1
+        at += 1
+        if depth == 0:
+            return at
+    return start + 1
