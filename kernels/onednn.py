@@ -27,7 +27,7 @@ class OneDnn(Reference):
         return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT) if self._takes(weight) else weight
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-        if not self._takes(weight):
+        if not isinstance(weight, Tensor) or not self._takes(weight):
             return super().linear(x, weight, bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return product

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 Weight = Any
-"""A matrix as `Ops.pack` returned it. Only `Ops.linear` of the same implementation looks inside."""
+"""A matrix as `Ops.pack` returned it, into which only `Ops.linear` of the same implementation looks; or a quantised one
+(quantized.py), which every implementation takes, some of them slowly."""
 
 Attention = Callable[[int, Tensor], Tensor]
 """(layer, query [T, H, D]) -> [T, H * D]. Made by `Ops.paged_attention` once a step, called once a layer."""
@@ -43,6 +44,9 @@ class Ops(Protocol):
 
     invariant: bool
     """Whether a row's results are the same, to the bit, whatever other rows a step has and however it was cut."""
+
+    quantised: bool
+    """Whether a product with a quantised matrix costs no more than with a plain one of the same shape."""
 
     kv_layout: str
     """Names how a KV cache is arranged in memory. Part of every cache key: two layouts never share a block."""

@@ -22,6 +22,9 @@ BYTE_RUN = 16
 FP8_BLOCK = 128
 """Outputs and inputs that share a scale in a block-quantised FP8 weight, and inputs that share one of its rows'."""
 
+ROWS_AT_ONCE = 1 << 22
+"""Numbers of a matrix that are rounded, or made floats again, at a time."""
+
 LARGEST = {torch.int8: 127, torch.float8_e4m3fn: 448}
 
 
@@ -79,6 +82,15 @@ class W4A16:
             return weight
         return torch.empty_like(weight).index_copy_(1, self.permutation, weight)
 
+    def rows(self, first: int, end: int) -> "W4A16":
+        """Some of its outputs, in the same memory."""
+        zeros = None if self.zeros is None else self.zeros[:, first:end]
+        return W4A16(self.packed[first:end], self.scales[:, first:end], zeros, self.permutation)
+
+    def to(self, device: torch.device) -> "W4A16":
+        zeros, permutation = (None if x is None else x.to(device) for x in (self.zeros, self.permutation))
+        return W4A16(self.packed.to(device), self.scales.to(device), zeros, permutation)
+
 
 @dataclass(frozen=True, slots=True)
 class W8A16:
@@ -101,6 +113,13 @@ class W8A16:
     def dequantise(self) -> Tensor:
         """[out, in] float32."""
         return _scaled(unpack_bytes(self.packed, self.dtype), self.scales)
+
+    def rows(self, first: int, end: int) -> "W8A16":
+        """Some of its outputs, in the same memory; where scales are by block, from the beginning of one."""
+        return W8A16(self.packed[first:end], _scales_of(self.scales, first, end), self.dtype)
+
+    def to(self, device: torch.device) -> "W8A16":
+        return W8A16(self.packed.to(device), self.scales.to(device), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +144,10 @@ class W8A8:
     def dequantise(self) -> Tensor:
         """[out, in] float32."""
         return _scaled(self.values, self.scales)
+
+    def rows(self, first: int, end: int) -> "W8A8":
+        """As W8A16's."""
+        return W8A8(self.values[first:end], _scales_of(self.scales, first, end))
 
     def for_floats(self) -> W8A16:
         """The same matrix for rows that stay floats; in is a multiple of BYTE_RUN."""
@@ -205,6 +228,12 @@ def linear(x: Tensor | QuantizedRows, weight: QuantizedWeight, bias: Tensor | No
         x = quantise_rows(x, weight.values.dtype, block=weight.block)
     wide = x.dequantise() if isinstance(x, QuantizedRows) else x.float()
     return F.linear(wide, weight.dequantise(), None if bias is None else bias.float())
+
+
+def _scales_of(scales: Tensor, first: int, end: int) -> Tensor:
+    if scales.dim() == 2:
+        return scales[first // FP8_BLOCK : -(-end // FP8_BLOCK)]
+    return scales[first:end] if scales.dim() else scales
 
 
 def _scaled(values: Tensor, scales: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import quantized
 from .ops import Attention, Rows, Weight
+from .quantized import FP8_BLOCK, ROWS_AT_ONCE
 
 GATHERED_TOKENS = 4096  # keys gathered at once: of more, the first have left the processor's cache when they are read
 NUCLEUS_GUESSES = (128, 4096)  # so many of the largest logits nearly always hold top_p; to sort all would cost a step
@@ -18,6 +20,7 @@ NUCLEUS_GUESSES = (128, 4096)  # so many of the largest logits nearly always hol
 
 class Reference:
     invariant = False
+    quantised = False
     kv_layout = "layer, key | value, block, token, head, dim"
 
     def __init__(self) -> None:
@@ -27,7 +30,15 @@ class Reference:
         return weight
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-        return F.linear(x, weight, bias)
+        if isinstance(weight, Tensor):
+            return F.linear(x, weight, bias)
+        out = x.new_empty(len(x), weight.shape[0])
+        step = max(FP8_BLOCK, ROWS_AT_ONCE // weight.shape[1] // FP8_BLOCK * FP8_BLOCK)
+        for first in range(0, weight.shape[0], step):  # so that it is never all there as floats
+            part = slice(first, first + step)
+            own = None if bias is None else bias[part]
+            out[:, part] = quantized.linear(x, weight.rows(part.start, part.stop), own)
+        return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
         if residual is not None:

@@ -30,6 +30,7 @@ SERVE_HELP = {
     "model": ("NAME|PATH", "a .gguf file, a folder with safetensors, or the name of a model that was pulled"),
     "device": ("auto|cpu|cuda", "what computes (auto)"),
     "dtype": ("auto|int8|int16|float32|bfloat16", "in what precision; the faster come first (auto)"),
+    "quantize": ("int8|int4|fp8", "round weights to so few bits at load (PyTorch only; native code does as it is)"),
     "kv_memory": ("SIZE", "memory for what conversations keep computed, such as 4GiB (1GiB; on a GPU what fits)"),
     "gpu_memory": ("SHARE", "of a GPU's memory, for everything, where no --kv-memory is given (0.92)"),
     "invariant": ("", "the same seed gives the same text whatever else runs; on a GPU this costs speed"),

@@ -55,6 +55,7 @@ class Settings:
     model: str | None = None  # None: the default model
     device: str = ENGINE.device
     dtype: str = ENGINE.dtype
+    quantize: str | None = ENGINE.quantize
     kv_memory: int | None = ENGINE.kv_memory  # bytes; None: the engine's choice
     gpu_memory: float = ENGINE.gpu_memory  # a share
     invariant: bool = ENGINE.invariant
@@ -155,6 +156,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "model": _text,
     "device": _choice("auto", "cpu", "cuda"),
     "dtype": _choice("auto", "int8", "int16", "float32", "bfloat16"),
+    "quantize": _choice("int8", "int4", "fp8"),
     "kv_memory": size,
     "gpu_memory": _share,
     "invariant": _switch,

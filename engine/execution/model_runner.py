@@ -21,6 +21,7 @@ from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
 from .rehearsal import made_up_rows
 from .sampler import sample
 from .step_inputs import Shape, Step, StepInputs, blocks_of
+from .tensors import forms_of, tensors_for
 from .trial import working
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,8 +35,9 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
         torch.set_num_threads(config.threads)
     kernels = None if config.cache is None else config.cache / "triton"
     ops = for_device(device, invariant=config.invariant, cache=kernels)
+    forms = forms_of(checkpoint, config.quantize, ops, dtype)
     if device.type != "cpu":
-        ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens)
+        ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens, forms=forms)
     if config.invariant and not ops.invariant:
         raise ModelError(f"invariant cannot be had: sums of PyTorch on {device.type} depend on what else a step holds")
     recordable = device.type != "cpu" and not isinstance(ops, Reference) and checkpoint.config.experts is None
@@ -82,11 +84,13 @@ class ModelRunner:
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self._device, self._dtype, self._ops = device, dtype, ops
-        self.description = f"{str(dtype).removeprefix('torch.')} on {device.type}{', invariant' * ops.invariant}"
+        rounded = "" if config.quantize is None else f", weights in {config.quantize}"
+        where = f"{str(dtype).removeprefix('torch.')} on {device.type}"
+        self.description = f"{where}{rounded}{', invariant' * ops.invariant}"
         turned = rotary_digest(model, self.max_context)
-        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}"
+        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}"
         self._model = Llama(model, ops, dtype=dtype, device=device, context=self.max_context)
-        self._model.load(checkpoint.tensors())
+        self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)
         self._inputs = StepInputs(Shape(config.max_batch_tokens, most, most, longest), device)

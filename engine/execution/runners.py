@@ -54,10 +54,15 @@ class Choice:
 
 
 def choose(model: ModelConfig, config: EngineConfig) -> Choice:
-    """Raises ModelError where a dtype was asked for that only native code has, and that cannot be had."""
+    """Raises ModelError where what was asked for cannot be had: a dtype of native code, or to quantize beside it."""
     slower = None
     if config.dtype in EXACT_ABOVE or (config.dtype == "auto" and config.cache is not None):
         slower = no_native(model, config)
+        if config.quantize is not None and (slower is None or config.dtype in EXACT_ABOVE):
+            raise ModelError(
+                f"quantize {config.quantize} is PyTorch's, and native code has weights of 8 bits, or their own 4, "
+                "as it is: leave it out, or choose the dtype float32 or bfloat16"
+            )
         if slower is None:
             return Choice("cpu", "int8" if config.dtype == "auto" else config.dtype, native=True)
         if config.dtype in EXACT_ABOVE:

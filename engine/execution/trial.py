@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hamdam.kernels.ops import Ops
+from hamdam.kernels.quantized_whole import rounded
 from hamdam.kernels.reference import Reference
 
 from ..config import BLOCK_SIZE
@@ -28,9 +29,11 @@ AGREED = {torch.float32: 1e-3, torch.bfloat16: 0.05}  # of the largest number
 LARGEST = ((0.0, 0, 1.0, 0.0), (1.0, 1, 1.0, 0.0), (1.0, 0, 1e-6, 0.0), (1.0, 0, 1.0, 1.0))  # all take the largest
 
 
-def working(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int) -> Ops:
-    """`ops`, or the reference where they have a fault, which is said once."""
-    fault = fault_of(ops, model, dtype=dtype, device=device, most=most)
+def working(
+    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int, forms: tuple[str, ...] = ()
+) -> Ops:
+    """`ops`, or the reference where they have a fault, which is said once. forms: of quantised matrices to try."""
+    fault = fault_of(ops, model, dtype=dtype, device=device, most=most, forms=forms)
     if isinstance(ops, Reference):
         fault = fault or "Triton is not installed"
     if fault is None:
@@ -40,7 +43,9 @@ def working(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.d
 
 
 @torch.inference_mode()
-def fault_of(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int) -> str | None:
+def fault_of(
+    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int, forms: tuple[str, ...] = ()
+) -> str | None:
     """Why `ops` cannot compute this model here, in one line; None where they can.
 
     One layer of it with random weights is tried, in decode, in mixed steps and in prompts of up to `most` tokens, so
@@ -52,13 +57,26 @@ def fault_of(ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.
     try:
         found = _logits(ops, small, dtype, device, most)
         drawn = _drawn(ops, words)
+        wrong = [form for form in forms if not _multiplies(ops, form, dtype, device)]
     except Exception as error:  # noqa: BLE001 - there is no telling what a compiler or a driver raises
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if not (found - right).abs().max() <= AGREED[dtype] * right.abs().max():  # not-a-number does not agree
         return "what they compute is not what the reference computes"
     if drawn != words.argmax(-1).tolist():
         return "what they draw is not what the reference draws"
+    if wrong:
+        return f"their products with weights in {wrong[0]} are not those of the reference"
     return None
+
+
+def _multiplies(ops: Ops, form: str, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether products with a quantised matrix are right, of a few rows and of many."""
+    generator = _generator(device)
+    weight = rounded(torch.randn(192, 256, generator=generator, device=device), form)
+    x = torch.randn(70, 256, generator=generator, device=device).to(dtype)
+    right = Reference().linear(x, weight)
+    found = (ops.linear(x[:count], weight) - right[:count] for count in (1, len(x)))
+    return all(bool(wrong.abs().max() <= AGREED[dtype] * right.abs().max()) for wrong in found)
 
 
 def random_weights(parameters: dict[str, Tensor], generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:

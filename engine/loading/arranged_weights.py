@@ -41,15 +41,15 @@ class ArrangedWeights:
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         return None if name in self._changes else self._weights.quantized(name, rows)
 
-    def coded(self, name: str) -> Coded | None:
-        return None if name in self._changes else self._weights.coded(name)
+    def coded(self, name: str, rows: range | None = None) -> Coded | None:
+        return None if name in self._changes else self._weights.coded(name, rows)
 
 
 def arranged(weights: Weights, changes: Mapping[str, Change]) -> Weights:
     """ModelError where what is to be changed is quantised."""
     changes = {name: change for name, change in changes.items() if name in weights.formats}
     for name in changes:
-        if weights.coded(name) is not None:
+        if weights.coded(name, range(1)) is not None:
             kind = weights.formats[name]
             raise ModelError(f"{name} is stored as {kind}, which is not supported where its rows have another order")
     return ArrangedWeights(weights, changes) if changes else weights

@@ -33,7 +33,7 @@ class Weights(Protocol):
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         """A matrix as blocks of one of BLOCK_QUANTISED, where `bits` says so; else None. The rows in the same order."""
 
-    def coded(self, name: str) -> Coded | None:
+    def coded(self, name: str, rows: range | None = None) -> Coded | None:
         """A matrix of AWQ, GPTQ, compressed-tensors or FP8, as it is; else None."""
 
 
@@ -71,11 +71,30 @@ class Checkpoint:
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         return self.weights.quantized(name, rows)
 
+    def quantised(self) -> list[str]:
+        """The formats of its matrices that are not plain numbers."""
+        return sorted({self.weights.formats[name] for name in self._matrices()} - DTYPES.keys())
+
     def rounded(self) -> list[str]:
         """The quantised formats of this checkpoint that `quantized` has not: in 4 or 8 bits they are rounded again."""
-        matrices = (name for name, shape in self.weights.shapes.items() if len(shape) == 2)
-        formats = {self.weights.formats[name] for name in matrices if self.weights.bits(name) is None}
+        formats = {self.weights.formats[name] for name in self._matrices() if self.weights.bits(name) is None}
         return sorted(formats - DTYPES.keys())
+
+    def _matrices(self) -> list[str]:
+        return [name for name, shape in self.weights.shapes.items() if len(shape) == 2]
+
+    def pieces(self, *, keep: bool) -> Iterator[tuple[str, Any]]:
+        """The same as models.weights.assign takes them: of large ones some rows at a time. keep: the layers' matrices
+        and the head come whole and quantised, where a form of kernels.quantized can hold them as they are."""
+        from .torch_tensors import quantised_matrix, some_rows
+
+        for name in self.weights.shapes:
+            asked = keep and name.endswith(("_proj.weight", "lm_head.weight"))
+            matrix = quantised_matrix(self.weights, name) if asked else None
+            if matrix is not None:
+                yield name, matrix
+            else:
+                yield from ((name, piece) for piece in some_rows(self.weights, name))
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of

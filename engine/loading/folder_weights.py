@@ -52,8 +52,8 @@ class FolderWeights:
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         return None if self.bits(name) is None else self._matrices[name].read(rows).blocks()
 
-    def coded(self, name: str) -> Coded | None:
-        return self._matrices[name].read() if name in self._matrices else None
+    def coded(self, name: str, rows: range | None = None) -> Coded | None:
+        return self._matrices[name].read(rows) if name in self._matrices else None
 
 
 def open_weights(

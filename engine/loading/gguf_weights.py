@@ -47,7 +47,7 @@ class GGUFWeights:
         blocks = self._in_halves(name, blocks)[inside]
         return Quantized(block.name, blocks, (len(blocks), columns))
 
-    def coded(self, name: str) -> Coded | None:
+    def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None
 
     def _heads(self, name: str, rows: range | None) -> tuple[range, slice]:

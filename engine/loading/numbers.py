@@ -47,9 +47,9 @@ CHUNK = 1 << 22
 """Numbers of a tensor that are made into float32 at a time: 16 MiB, and some times as much for what comes between."""
 
 
-def spans(rows: range, columns: int, numbers: int = CHUNK, *, unit: int = 1) -> Iterator[range]:
-    """`rows` in pieces of about so many numbers, each but the last a multiple of `unit` rows."""
-    step = max(1, numbers // max(1, columns * unit)) * unit
+def spans(rows: range, columns: int, numbers: int | None = None, *, unit: int = 1) -> Iterator[range]:
+    """`rows` in pieces of about so many numbers (CHUNK), each but the last a multiple of `unit` rows."""
+    step = max(1, (CHUNK if numbers is None else numbers) // max(1, columns * unit)) * unit
     for start in range(rows.start, rows.stop, step):
         yield range(start, min(start + step, rows.stop))
 

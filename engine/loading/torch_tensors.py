@@ -1,10 +1,86 @@
-"""Numbers as PyTorch tensors, without a copy. The one file of this room that needs PyTorch."""
+"""Numbers as PyTorch tensors, without a copy, and quantised matrices in the forms of kernels/quantized.py.
+
+The one file of this room that needs PyTorch.
+"""
+from collections.abc import Iterator
+
+import numpy as np
 import torch
 
-from .numbers import Numbers
+from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pack_bytes, pack_int4
+from hamdam.kernels.quantized_files import from_gguf
+from hamdam.kernels.quantized_whole import stacked
+
+from ..models.weights import Piece
+from .coded import Coded
+from .contents import Weights
+from .numbers import Numbers, spans
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
     """In the memory of `numbers` and in its dtype."""
     tensor = torch.from_numpy(numbers.values)
     return tensor.view(torch.bfloat16) if numbers.dtype == "BF16" else tensor
+
+
+def some_rows(weights: Weights, name: str) -> Iterator[Piece]:
+    """A tensor piece by piece, so that a large one is never there twice."""
+    shape = weights.shapes[name]
+    for rows in spans(range(shape[0]), int(np.prod(shape[1:]))):
+        yield Piece(rows.start, as_tensor(weights.read(name, rows)), shape)
+
+
+def quantised_matrix(weights: Weights, name: str) -> W4A16 | W8A16 | None:
+    """As it is stored, to the bit; None where it is stored as plain numbers, or as no form has it."""
+    parts = []
+    for rows in spans(range(weights.shapes[name][0]), weights.shapes[name][1], unit=FP8_BLOCK):
+        part = _some(weights, name, rows)
+        if part is None:
+            return None
+        parts.append(part)
+    return stacked(parts)
+
+
+def _some(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
+    coded = weights.coded(name, rows)
+    if coded is not None:
+        return _four_bits(coded) if coded.bits <= 4 else _eight_bits(coded)
+    if weights.formats[name] not in ("Q4_0", "Q4_1"):
+        return None
+    blocks = weights.quantized(name, rows)
+    return None if blocks is None else from_gguf(torch.from_numpy(blocks.blocks), blocks.format)
+
+
+def _four_bits(coded: Coded) -> W4A16 | None:
+    """Groups of 32, 64 or a multiple of 128; where they are scattered, the inputs are put in the order of groups."""
+    inputs, size = coded.codes.shape[1], coded.size
+    if inputs % RUN or inputs % size or not (size in (32, 64) or size % 128 == 0) or coded.zeros is None:
+        return None
+    codes, permutation = torch.from_numpy(coded.codes), None
+    if coded.groups is not None:
+        if (np.bincount(coded.groups, minlength=inputs // size) != size).any():
+            return None
+        permutation = torch.from_numpy(coded.groups.argsort(kind="stable"))
+        codes = codes[:, permutation]
+    scales, zeros = (torch.from_numpy(np.ascontiguousarray(x.T)) for x in (coded.scales, coded.zeros))
+    halves = scales.half()
+    if bool((halves.float() == scales).all()):
+        scales = halves
+    return W4A16(pack_int4(codes), scales, None if (zeros == 8).all() else zeros.to(torch.uint8), permutation)
+
+
+def _eight_bits(coded: Coded) -> W8A16 | None:
+    """A scale for each output, or of FP8 for each block of 128 outputs and inputs."""
+    codes, scales = torch.from_numpy(coded.codes), torch.from_numpy(np.ascontiguousarray(coded.scales))
+    if codes.shape[1] % BYTE_RUN:
+        return None
+    by_row = scales.shape[1] == 1
+    if coded.zeros is not None:
+        if not by_row or not (coded.zeros == 128).all():
+            return None
+        return W8A16(pack_bytes(codes ^ 128), scales[:, 0].contiguous(), torch.int8)
+    if by_row and coded.block == 1:
+        return W8A16(pack_bytes(codes), scales[:, 0].contiguous(), torch.float8_e4m3fn)
+    if (coded.block, coded.size) != (FP8_BLOCK, FP8_BLOCK):
+        return None
+    return W8A16(pack_bytes(codes), scales[::FP8_BLOCK].contiguous(), torch.float8_e4m3fn)

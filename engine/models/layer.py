@@ -3,10 +3,11 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hamdam.kernels.ops import Ops, Weight
+from hamdam.kernels.ops import Weight
 
 from .config import ModelConfig
 from .mlp import ExpertMlp, Mlp, Parameter
+from .weights import Packs
 
 
 class Layer:
@@ -66,7 +67,7 @@ class Layer:
             if weight is not None:
                 yield f"{name}.weight", weight
 
-    def pack(self, ops: Ops) -> None:
+    def pack(self, ops: Packs) -> None:
         self.qkv, self.output = ops.pack(self.qkv), ops.pack(self.output)
         self.mlp.pack(ops)
 

@@ -13,7 +13,7 @@ from hamdam.kernels.ops import Attention, Ops, Rows, Weight
 from .config import ModelConfig
 from .layer import Layer
 from .rotary import rotary_tables
-from .weights import assign
+from .weights import Packing, Source, assign, emptied
 
 
 class Llama:
@@ -32,21 +32,29 @@ class Llama:
             return torch.empty(size, dtype=torch.float32 if config.wide_norms else dtype, device=device)
 
         self.embedding = parameter(config.vocab_size, hidden)
-        self.layers = [Layer(config, number, parameter, norm) for number in range(config.num_layers)]
+        self._parameters: dict[str, Tensor] = {}  # until they are loaded
+        self.layers: list[Layer] = []
+        for number in range(config.num_layers):
+            layer = Layer(config, number, parameter, norm)
+            self.layers.append(layer)
+            self._parameters |= emptied({f"model.layers.{number}.{name}": part for name, part in layer.named()})
         self.norm = norm(hidden)
         self.head: Weight = self.embedding if config.tie_word_embeddings else parameter(config.vocab_size, hidden)
+        ends = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm}
+        self._parameters |= emptied(ends if config.tie_word_embeddings else ends | {"lm_head.weight": self.head})
         self.sinks: Tensor | None = None  # [layers, heads], once they are loaded
         self._tables = {
             rope: (torch.from_numpy(table.frequencies).to(device), torch.from_numpy(table.sizes).to(device))
             for rope, table in rotary_tables(config, context or config.max_context).items()
         }
 
-    def load(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    def load(self, tensors: Iterable[tuple[str, Source]]) -> None:
         """Fills every parameter, then packs the matrices. ModelError where `tensors` are not exactly the model's."""
         tied = self.config.tie_word_embeddings
-        parameters = self.parameters()
+        parameters = self._parameters
         # A tied head is the embedding, also where the checkpoint holds a head beside it.
-        assign(parameters, ((name, tensor) for name, tensor in tensors if not (tied and name == "lm_head.weight")))
+        wanted = ((name, tensor) for name, tensor in tensors if not (tied and name == "lm_head.weight"))
+        packing = Packing(self.ops, assign(parameters, wanted))
         parameters.clear()  # the matrices are freed as they are packed: one layer at a time is in memory twice
         if self.config.norm_offset:  # from what is added to 1 to the factors themselves
             for weight in (self.norm, *(weight for layer in self.layers for _, weight in layer.norms())):
@@ -54,18 +62,13 @@ class Llama:
         sinks = [layer.sinks for layer in self.layers if layer.sinks is not None]
         self.sinks = torch.stack(sinks) if sinks else None
         for layer in self.layers:
-            layer.pack(self.ops)
+            layer.pack(packing)
         if not tied:
-            self.head = self.ops.pack(self.head)
+            self.head = packing.pack(self.head)
 
     def parameters(self) -> dict[str, Tensor]:
         """Before `load`: every parameter under the name that checkpoints give it."""
-        parameters = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm}
-        for index, layer in enumerate(self.layers):
-            parameters |= {f"model.layers.{index}.{name}": part for name, part in layer.named()}
-        if not self.config.tie_word_embeddings:
-            parameters["lm_head.weight"] = self.head
-        return parameters
+        return dict(self._parameters)
 
     def forward(self, ids: Tensor, positions: Tensor, rows: Rows, cache: Tensor) -> Tensor:
         """Computes a step and writes its KV. ids and positions: [tokens] -> each row's last token, [rows, hidden]."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from hamdam.kernels.ops import Ops, Weight
 
 from .config import Experts
+from .weights import Packs
 
 Parameter = Callable[..., Tensor]
 """(*shape) -> an uninitialised tensor of the model's dtype, on its device."""
@@ -24,7 +25,7 @@ class Mlp:
     def named(self) -> Iterator[tuple[str, Tensor]]:
         yield from _named("mlp", self.gate_up, self.down, "weight")
 
-    def pack(self, ops: Ops) -> None:
+    def pack(self, ops: Packs) -> None:
         self.gate_up, self.down = ops.pack(self.gate_up), ops.pack(self.down)
 
     def forward(self, ops: Ops, x: Tensor) -> Tensor:
@@ -59,7 +60,7 @@ class ExpertMlp:
             if gate_up_bias is not None and down_bias is not None:
                 yield from _named(name, gate_up_bias, down_bias, "bias")
 
-    def pack(self, ops: Ops) -> None:
+    def pack(self, ops: Packs) -> None:
         for weights in (self.gate_up, self.down):
             for number, weight in enumerate(weights):
                 weights[number] = ops.pack(weight)

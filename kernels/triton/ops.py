@@ -12,6 +12,7 @@ from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample,
 
 
 class TritonOps:
+    quantised = True
     kv_layout = "layer, block, key | value, head, token, dim; in 8 bits a head's scales behind its codes"
 
     def __init__(self, *, invariant: bool = False) -> None:

@@ -59,6 +59,7 @@ def engine_for(settings: Settings) -> Engine:
             model=model_path(settings),
             device=settings.device,
             dtype=settings.dtype,
+            quantize=settings.quantize,
             kv_memory=settings.kv_memory,
             gpu_memory=settings.gpu_memory,
             invariant=settings.invariant,

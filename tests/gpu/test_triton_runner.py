@@ -2,8 +2,10 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from quantised_folders import Made, awq, write_quantised
 from stepping import run, scheduler_for, sequence
 from tiny_models import CONFIG, random_tensors, write_folder
 
@@ -14,6 +16,7 @@ from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.kernels.ops import Ops
+from hamdam.kernels.quantized import W4A16
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import paged_attention
 from hamdam.kernels.triton.ops import TritonOps
@@ -74,6 +77,23 @@ def test_kernels_answer_as_the_reference_does(
 ) -> None:
     right = answers(load(Reference(), kind=kind), some())
     assert answers(load(TritonOps(), record, kind), some()) == right
+
+
+def test_quantised_matrices_are_multiplied_as_they_are(tmp_path: Path, device: torch.device) -> None:
+    random = np.random.default_rng(0)
+
+    def make(out: int, width: int) -> Made:
+        return awq(random, out, width, 32)
+
+    write_quantised(tmp_path, SMALL, {"quant_method": "awq", "bits": 4, "group_size": 32}, make)
+    checkpoint, knobs = open_checkpoint(tmp_path), EngineConfig(model=tmp_path, kv_memory=1 << 18, max_running=3)
+    ours, right = (
+        ModelRunner(checkpoint, knobs, ops, device=device, dtype=torch.bfloat16) for ops in (TritonOps(), Reference())
+    )
+    assert isinstance(ours._model.layers[0].qkv, W4A16)
+    assert isinstance(right._model.layers[0].qkv, torch.Tensor)
+    [one], [other] = (answers(runner, some([20])) for runner in (ours, right))
+    assert one[0] == other[0]
 
 
 def test_an_invariant_answer_is_the_same_alone_in_company_in_pieces_and_after_a_preemption(

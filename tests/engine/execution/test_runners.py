@@ -193,3 +193,13 @@ def test_a_second_start_computes_at_once_compiles_nothing_and_imports_no_torch(t
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.stdout.strip() == f"{describe('int8', 2)} 0 False", done.stderr
     assert len(list(compiled.glob("*.packed"))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8", "int16"])
+def test_to_quantize_is_pytorchs_and_native_code_does_as_it_does(
+    opened: Callable[..., Runner], compiled: Path, dtype: str
+) -> None:
+    with pytest.raises(ModelError, match="quantize int4 is PyTorch's, and native code has weights of 8 bits, or their"):
+        opened(dtype=dtype, cache=compiled, quantize="int4")
+    runner = opened(dtype="bfloat16", cache=compiled, quantize="int4")
+    assert runner.description == "bfloat16 on cpu, weights in int4"

@@ -8,7 +8,11 @@ import torch
 from tiny_models import CONFIG, Tensors, random_tensors, write_folder, write_gguf
 from whole_windows import WholeWindows
 
+from hamdam.engine.config import EngineConfig
+from hamdam.engine.execution.model_runner import ModelRunner
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.kernels.quantized import W4A16
+from hamdam.kernels.reference import Reference
 
 Q = gguf.GGMLQuantizationType
 HALVES = {  # where a block has its float16 numbers, and how large they are so that weights are about 0.1
@@ -43,3 +47,26 @@ def test_f06_blocks_have_the_logits_of_their_dequantised_twin(tmp_path: Path, ki
     )
     assert right.std() > 0.1
     assert np.array_equal(found, right)
+
+
+class Fast(Reference):
+    """A device whose kernels multiply quantised matrices at their best."""
+
+    quantised = True
+
+
+@pytest.mark.parametrize("kind", [Q.Q4_0, Q.Q4_1], ids=lambda kind: kind.name)
+def test_blocks_of_4_bits_are_kept_where_the_device_multiplies_them_but_for_the_embedding(
+    tmp_path: Path, kind: Q
+) -> None:
+    tensors = random_tensors(WIDE)
+    matrices = [name for name in tensors if name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight"))]
+    raw = {name: random_blocks(kind, *tensors[name].shape) for name in matrices}
+    path = write_gguf(tmp_path / "m.gguf", WIDE, tensors, kinds=dict.fromkeys(matrices, kind), raw=raw)
+    checkpoint, config = open_checkpoint(path), EngineConfig(model=path, kv_memory=1 << 20)
+    runner = ModelRunner(checkpoint, config, Fast(), device=torch.device("cpu"), dtype=torch.bfloat16)
+    model = runner._model
+    assert torch.equal(model.embedding, torch.from_numpy(checkpoint.array("model.embed_tokens.weight")).bfloat16())
+    assert isinstance(model.head, W4A16)
+    assert np.array_equal(model.layers[0].output.dequantise().numpy(),
+                          checkpoint.array("model.layers.0.self_attn.o_proj.weight"))  # fmt: skip

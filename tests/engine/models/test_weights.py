@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from hamdam.engine.errors import ModelError
-from hamdam.engine.models.weights import LISTED, assign
+from hamdam.engine.models.weights import LISTED, Packing, Piece, assign, emptied
+from hamdam.kernels.quantized import W4A16, quantise_bytes, quantise_int4
 
 
 def parameters(*names: str) -> dict[str, torch.Tensor]:
@@ -42,3 +43,54 @@ def test_f02_a_name_that_comes_twice_is_refused() -> None:
 def test_f02_a_shape_that_differs_is_refused_and_never_broadcast(shape: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match=r"tensor a has the shape .*; the configuration asks for \[2, 3\]"):
         assign(parameters("a"), [("a", torch.zeros(shape))])
+
+
+def test_a_tensor_may_come_in_pieces_and_one_that_lacks_the_last_is_missing() -> None:
+    own = parameters("a")
+    pieces = [("a", Piece(row, torch.full((1, 3), float(row)), (2, 3))) for row in (0, 1)]
+    assign(own, pieces)
+    assert own["a"][:, 0].tolist() == [0, 1]
+    with pytest.raises(ModelError, match=r"missing: a$"):
+        assign(parameters("a"), pieces[:1])
+    with pytest.raises(ModelError, match="tensor a is in the checkpoint twice"):
+        assign(parameters("a"), [pieces[0], pieces[0]])
+
+
+class Doubling:
+    """Packs a matrix as one that is twice as large in its numbers."""
+
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * 2
+
+
+def fused(*counts: int, width: int = 32) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    whole = torch.empty(sum(counts), width)
+    return whole, {f"{name}.weight": part for name, part in zip("qkv", whole.split(counts), strict=False)}
+
+
+def test_parts_that_all_come_quantised_stay_so_as_one_and_take_no_other_memory() -> None:
+    torch.manual_seed(0)
+    whole, parts = fused(3, 5)
+    emptied(parts)
+    quantised = {name: quantise_int4(torch.randn(part.shape), 32) for name, part in parts.items()}
+    kept = Packing(Doubling(), assign(parts, quantised.items())).pack(whole)
+    assert isinstance(kept, W4A16)
+    assert torch.equal(kept.dequantise(), torch.cat([one.dequantise() for one in quantised.values()]))
+    assert whole.untyped_storage().nbytes() == 0
+
+
+def test_parts_of_different_kinds_become_plain_numbers() -> None:
+    torch.manual_seed(0)
+    whole, parts = fused(2, 3, 4)
+    emptied(parts)
+    plain, four = torch.randn(2, 32), quantise_int4(torch.randn(3, 32), 32)
+    eight = quantise_bytes(torch.randn(4, 32), torch.int8).for_floats()
+    kept = assign(parts, [("q.weight", plain), ("v.weight", eight), ("k.weight", four)])
+    packed = Packing(Doubling(), kept).pack(whole)
+    assert torch.equal(packed, 2 * torch.cat((plain, four.dequantise(), eight.dequantise())))
+
+
+def test_a_quantised_matrix_of_another_shape_is_refused() -> None:
+    _, parts = fused(3)
+    with pytest.raises(ModelError, match=r"q\.weight has the shape \[4, 32\]; the .* asks for \[3, 32\]"):
+        assign(parts, [("q.weight", quantise_int4(torch.randn(4, 32), 32))])

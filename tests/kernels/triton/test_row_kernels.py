@@ -124,7 +124,7 @@ def test_gates_of_extreme_numbers_are_no_nan(extreme: float, device: torch.devic
 @pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
 @pytest.mark.parametrize("block", [None, 128])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows_are_quantised_whole_or_by_block(shape: tuple[int, int], block: int | None, dtype: torch.dtype,
+def test_rows_are_quantized_whole_or_by_block(shape: tuple[int, int], block: int | None, dtype: torch.dtype,
                                               device: torch.device) -> None:
     x = torch.randn(shape, dtype=torch.bfloat16, device=device)
     assert_quantised(quantise_rows(x, dtype, block=block), x, dtype, block=block)

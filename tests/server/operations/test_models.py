@@ -56,8 +56,8 @@ def test_every_knob_of_the_engine_that_people_set_reaches_it(tmp_path: Path, pul
     monkeypatch.setattr(models, "open_engine", opened.append)
     limits = Limits(queued_in_all=7)
     settings = Settings(
-        data=tmp_path, device="cpu", dtype="bfloat16", kv_memory=1 << 20, gpu_memory=0.5, invariant=True,
-        max_context=64, limits=limits,
+        data=tmp_path, device="cpu", dtype="bfloat16", quantize="fp8", kv_memory=1 << 20, gpu_memory=0.5,
+        invariant=True, max_context=64, limits=limits,
     )
     engine_for(settings)
     (config,) = opened
