@@ -30,6 +30,7 @@ from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, Ste
 from .text.codec import Codec
 
 log = logging.getLogger("hamdam.engine")
+MAX_LISTED = 1 << 17  # tokens and alternatives to them that are listed of one prompt: some 30 MB
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -107,6 +108,7 @@ class Engine:
                 ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
                 if len(ids) > self.max_prompt:
                     raise PromptTooLong(len(ids), self.max_prompt)
+                _refuse_to_list(len(ids), params)
                 matcher = await self._matcher(chat, params, owner)
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id, matcher)
@@ -118,7 +120,8 @@ class Engine:
             raise
         finally:
             self._reserved -= 1
-        generation = self._open[sequence.id] = Generation(sequence, answer, self._begin, self._end)
+        generation = Generation(sequence, answer, self.codec.spelled, self._begin, self._end)
+        self._open[sequence.id] = generation
         return generation
 
     def warm(self, session_id: str, chat: Chat, *, owner: Owner) -> None:
@@ -275,3 +278,10 @@ class Engine:
     def _fail_all(self, why: str) -> None:
         for generation in list(self._open.values()):
             generation.fail(why)
+
+
+def _refuse_to_list(tokens: int, params: SamplingParams) -> None:
+    """All that is listed of a prompt is in memory at a time."""
+    if params.prompt_logprobs is not None and tokens * (1 + params.prompt_logprobs) > MAX_LISTED:
+        most = MAX_LISTED // (1 + params.prompt_logprobs)
+        raise InvalidField("prompt_logprobs", f"the prompt has {tokens} tokens; so much is listed of {most} at most")

@@ -75,6 +75,13 @@ LOWEST = -9999.0
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Those of the prompt's tokens from the second one on, once, before the first of the answer."""
+
+    tokens: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """Text that is final: no half character, no beginning of a stop string. `token_ids` came with it (may be none).
 
@@ -120,7 +127,7 @@ class Finished:
     error: str | None = None
 
 
-Event = Queued | Started | Prefilled | Text | Reasoning | Called | Finished
+Event = Queued | Started | Prefilled | PromptLogprobs | Text | Reasoning | Called | Finished
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,25 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from .chat import ToolCall
-from .events import Called, Event, Finished, Prefilled, Queued, Reasoning, Started, Text, Timings, TokenLogprob, Usage
+from .events import (
+    Called,
+    Event,
+    Finished,
+    Prefilled,
+    PromptLogprobs,
+    Queued,
+    Reasoning,
+    Started,
+    Text,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 from .policy.batch import Logprobs
-from .policy.progress import Admitted, Appended, Computed, Ended, Progress
+from .policy.progress import Admitted, Appended, Computed, Ended, Progress, PromptScored
 from .policy.sequence import Sequence
 from .text.answer_stream import AnswerStream, Part, Words
+from .text.token_log import Spelled, token_logprob
 
 
 class Generation:
@@ -24,16 +38,18 @@ class Generation:
         self,
         sequence: Sequence,
         answer: AnswerStream,
+        spelled: Spelled,
         begin: Callable[["Generation"], None],
         end: Callable[["Generation", int | None], None],
     ) -> None:
         """`begin` hands the sequence to the scheduler; `end` gives its place back, and with a number tells the
         scheduler to stop it, keeping that many generated tokens."""
         self.sequence = sequence
-        self._stream = answer
+        self._stream, self._spelled = answer, spelled
         self._begin, self._end = begin, end
         self._events: deque[Event] = deque()
         self._woken = asyncio.Event()
+        self._prompt: list[TokenLogprob] = []
         self._token_ids: list[int] = []  # of the answer; the end token is counted, not kept
         self._sampled = self._thought = 0  # tokens, in all and of reasoning
         self._cached = self._calls = 0
@@ -86,6 +102,8 @@ class Generation:
                     self._emit(Started(self.sequence.num_prompt, cached))
             case Computed(done=done, total=total):
                 self._emit(Prefilled(done, total))
+            case PromptScored(logprobs=logprobs):
+                self._score(logprobs)
             case Appended(token=token, logprobs=logprobs):
                 self._append(token, logprobs)
             case Ended(reason=reason, stop_id=stop_id, error=error):
@@ -106,6 +124,12 @@ class Generation:
         if not self.finished:
             self._emit_parts(self._stream.finish())
             self._finish("stopped", error=why)
+
+    def _score(self, logprobs: Logprobs) -> None:
+        token = self.sequence.ids[1 + len(self._prompt)]
+        self._prompt.append(token_logprob(self._spelled, token, logprobs))
+        if len(self._prompt) == self.sequence.num_prompt - 1:
+            self._emit(PromptLogprobs(tuple(self._prompt)))
 
     def _append(self, token: int, logprobs: Logprobs | None) -> None:
         self._last = time.monotonic()

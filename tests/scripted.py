@@ -83,6 +83,8 @@ class ScriptedRunner:
 
     def _scored(self, sequence) -> int | Scored | Broken:
         """Who asks for logprobs is told that the n-th id of an answer has -n, and those that follow it 1 less each."""
+        if sequence.given is not None:
+            return Scored(sequence.given, Logprobs(-0.5, ((sequence.given, -0.5),) * sequence.params.top_logprobs))
         id, position = self._sample(sequence), sequence.num_generated
         if isinstance(id, Broken) or not sequence.params.logprobs:
             return id

@@ -7,7 +7,7 @@ from typing import Any
 from hamdam.engine.chat import Owner
 from hamdam.engine.config import EngineConfig
 from hamdam.engine.policy.batch import Logprobs, Runner
-from hamdam.engine.policy.progress import Admitted, Appended, Ended
+from hamdam.engine.policy.progress import Admitted, Appended, Ended, PromptScored
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.scheduler import Scheduler
 from hamdam.engine.policy.sequence import Sequence
@@ -19,6 +19,7 @@ ANYONE = Owner("anyone", "root", max_running=None, max_queued=None)
 class Answer:
     ids: list[int] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)  # where they were asked for
+    prompt: list[Logprobs] = field(default_factory=list)  # the same of the prompt's tokens from the second one on
     cached: int = 0
     reason: str = ""
     error: str | None = None
@@ -51,6 +52,8 @@ def run(scheduler: Scheduler, runner: Runner, *sequences: Sequence) -> list[Answ
             match fact:
                 case Admitted(cached=cached):
                     answer.cached = cached
+                case PromptScored(logprobs=logprobs):
+                    answer.prompt.append(logprobs)
                 case Appended(token=token, logprobs=logprobs):
                     answer.ids.append(token)
                     answer.logprobs += [] if logprobs is None else [logprobs]

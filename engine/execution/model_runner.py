@@ -14,6 +14,7 @@ from ..loading.checkpoint import Checkpoint
 from ..models.llama import Llama
 from ..models.rotary import rotary_digest
 from ..policy.batch import Batch, Result, Row
+from ..policy.prompt_rows import SCORED_A_STEP
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .draws import BROKEN_HIDDEN
 from .gpu_memory import left_for_kv
@@ -93,7 +94,8 @@ class ModelRunner:
         self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)
-        self._inputs = StepInputs(Shape(config.max_batch_tokens, most, most, longest), device)
+        largest = min(most + SCORED_A_STEP, config.max_batch_tokens)
+        self._inputs = StepInputs(Shape(config.max_batch_tokens, largest, largest, longest), device)
         self._graphs: DecodeGraphs | None = None
         if memory is None:
             self._cache = self._new_cache(1)

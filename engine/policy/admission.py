@@ -96,6 +96,8 @@ class Admission:
         can find it, else copied.
         """
         self._extend(sequence)
+        if sequence.is_scoring:  # what is found computed has no logits
+            return Found([], [], None, 0)
         session, most = self._sessions.held_by(sequence), len(sequence.ids) - 1
         blocks = session.blocks if session else []
         known = min(common_prefix(session.ids, sequence.ids), most) if session else 0

@@ -7,12 +7,16 @@ from .sequence import Sequence
 
 @dataclass(slots=True)
 class Row:
-    """Compute `sequence.ids[start:start + count]`. With `sample` it reaches the end of the ids, so a token is drawn."""
+    """Compute `sequence.ids[start:start + count]`. With `sample` it reaches the end of the ids, so a token is drawn.
+
+    With `scores` it is one token of that sequence's prompt, and `sequence` stands in for it: what is drawn is `given`.
+    """
 
     sequence: Sequence
     start: int
     count: int
     sample: bool
+    scores: Sequence | None = None
 
 
 @dataclass(slots=True)

@@ -23,6 +23,14 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScored:
+    """The logprobs of one more token of the prompt: of the second one first, once each."""
+
+    sequence: Sequence
+    logprobs: Logprobs
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """`token` is the next id of the answer. An end id is never appended: it is `Ended.stop_id`.
 
@@ -44,4 +52,4 @@ class Ended:
     error: str | None = None
 
 
-Progress = Admitted | Computed | Appended | Ended
+Progress = Admitted | Computed | PromptScored | Appended | Ended

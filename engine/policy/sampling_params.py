@@ -50,8 +50,9 @@ class SamplingParams:
     `logit_bias` is added to the logits of ids; -100 bans one. None but `allowed_token_ids` are drawn, ends among them
     only where they are listed. `bad_words` are not generated in the tokenizer's own spelling. `include_stop_str` leaves
     the stop string that ended an answer in its text. `logprobs` gives each token of the answer its log-probability, and
-    `top_logprobs` that of so many of the likeliest tokens beside it. `structured_outputs` is the form that the answer
-    has; what holds where it meets other parameters is said in execution/masks.py.
+    `top_logprobs` that of so many of the likeliest tokens beside it; `prompt_logprobs` is both for the prompt's tokens
+    from the second one on. `structured_outputs` is the form that the answer has; what holds where it meets other
+    parameters is said in execution/masks.py.
     """
 
     temperature: float = 1.0
@@ -74,6 +75,7 @@ class SamplingParams:
     include_stop_str: bool = False
     logprobs: bool = False
     top_logprobs: int = 0
+    prompt_logprobs: int | None = None
     structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
@@ -98,6 +100,8 @@ class SamplingParams:
         _integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
         if self.top_logprobs and not self.logprobs:
             raise InvalidField("top_logprobs", "logprobs has to be true for it")
+        if self.prompt_logprobs is not None:
+            _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_TOP_LOGPROBS)
         self._check_stops()
         self._check_ids()
 
@@ -136,10 +140,12 @@ class SamplingParams:
         return not (self.penalises or self.logit_bias or self.bad_words or self.allowed_token_ids is not None)
 
     def choice(self, index: int) -> "SamplingParams":
-        """The parameters of the `index`-th of `n` answers: one answer, whose seed follows from the given one."""
-        if self.seed is None or index == 0:
+        """The parameters of the `index`-th of `n` answers: one answer, whose seed follows from the given one. The
+        prompt's logprobs are the first one's."""
+        if index == 0:
             return replace(self, n=1)
-        return replace(self, n=1, seed=(self.seed + index * 0x9E3779B97F4A7C15) % (1 << 63))
+        seed = None if self.seed is None else (self.seed + index * 0x9E3779B97F4A7C15) % (1 << 63)
+        return replace(self, n=1, seed=seed, prompt_logprobs=None)
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> "SamplingParams":

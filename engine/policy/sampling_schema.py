@@ -54,5 +54,6 @@ SAMPLING_SCHEMA: Mapping[str, Schema] = {
     "include_stop_str": {"type": "boolean"},
     "logprobs": {"type": "boolean"},
     "top_logprobs": _integer(0, MAX_TOP_LOGPROBS),
+    "prompt_logprobs": _integer(0, MAX_TOP_LOGPROBS),
 }
 """Vocabularies bound ids too. `top_logprobs` needs `logprobs`; max_tokens beyond the context are clipped."""

@@ -17,7 +17,8 @@ from .batch import Batch, Broken, Logprobs, Result, Row, Scored
 from .block_pool import BlockPool
 from .fairness import FairQueue
 from .integrity import check
-from .progress import Admitted, Appended, Computed, Ended, Progress
+from .progress import Admitted, Appended, Computed, Ended, Progress, PromptScored
+from .prompt_rows import SCORED_A_STEP, prompt_rows
 from .sequence import Sequence, Status
 from .session import Sessions
 
@@ -84,9 +85,15 @@ class Scheduler:
         batch = Batch()
         self._make_room()
         self._admit(batch)
+        scored = SCORED_A_STEP
         for sequence, count in self._queue.share(self._running, self._budget):
             start = sequence.num_computed
-            batch.rows.append(Row(sequence, start, count, sample=start + count == len(sequence.ids)))
+            if sequence.is_scoring:
+                count = min(count, scored)
+                scored -= count
+                batch.rows += prompt_rows(sequence, start, count)
+            else:
+                batch.rows.append(Row(sequence, start, count, sample=start + count == len(sequence.ids)))
         self._in_flight = bool(batch.rows)
         return batch
 
@@ -95,14 +102,20 @@ class Scheduler:
         self._now, self._in_flight = now, False
         facts, self._facts = self._facts, []
         for row, token in zip(batch.rows, drawn, strict=True):
-            if isinstance(token, Broken):
-                facts.append(self._end(row.sequence, "failed", error=token.why))
+            sequence = row.scores or row.sequence
+            if sequence.status is Status.FINISHED:  # a token of its prompt broke
                 continue
-            facts += self._advance(row.sequence, row.count)
-            if isinstance(token, Scored):
-                facts += self._draw(row.sequence, token.id, token.logprobs)
+            if isinstance(token, Broken):
+                facts.append(self._end(sequence, "failed", error=token.why))
+                continue
+            facts += self._advance(sequence, row.count)
+            if row.scores and isinstance(token, Scored):
+                sequence.num_scored += 1
+                facts.append(PromptScored(sequence, token.logprobs))
+            elif isinstance(token, Scored):
+                facts += self._draw(sequence, token.id, token.logprobs)
             elif token is not None:
-                facts += self._draw(row.sequence, token)
+                facts += self._draw(sequence, token)
         return facts
 
     # --- what is asked about it ---

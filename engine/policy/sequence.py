@@ -36,10 +36,12 @@ class Sequence:
     held_back_ids: frozenset[int] = frozenset()  # not sampled before min_tokens
     bad_ids: tuple[tuple[int, ...], ...] = ()  # what params.bad_words are in ids
     matcher: Matcher | None = None  # follows the grammar that the answer is to have
+    given: int | None = None  # its next id, where that is known already and only scored (prompt_rows.py)
     session_id: str | None = None
     status: Status = Status.WAITING
     num_computed: int = 0
     num_cached: int = 0  # of the prompt, found computed when first scheduled
+    num_scored: int = 0  # tokens of the prompt whose next one was scored, where prompt_logprobs asks for it
     block_table: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     # What the scheduler notes beside it; nothing outside engine/policy reads these.
@@ -52,6 +54,11 @@ class Sequence:
     @property
     def num_generated(self) -> int:
         return len(self.ids) - self.num_prompt
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether tokens of its prompt are still to be scored."""
+        return self.params.prompt_logprobs is not None and self.num_scored < self.num_prompt - 1
 
     @property
     def num_uncomputed(self) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from ..events import LOWEST, TokenLogprob
 from ..policy.batch import Logprobs
 
+Spelled = Callable[[int], tuple[str, bytes]]
+"""Of an id the token's text, or its name where it has none, and its bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -29,16 +32,14 @@ def _characters(data: bytes) -> int:
 
 
 class TokenLog:
-    def __init__(self, spelled: Callable[[int], tuple[str, bytes]]) -> None:
-        """spelled(id): a token's text, or its name, and its bytes."""
+    def __init__(self, spelled: Spelled) -> None:
         self._spelled = spelled
         self._waiting: deque[_Entry] = deque()
         self._characters = 0
 
     def add(self, token: int, logprobs: Logprobs, *, half: bytes, data: bytes, text: str, whole: bool) -> None:
         """`data` after `half` a character gave `text`; `whole`: and no half of another."""
-        top = tuple(self._listed(id, worth) for id, worth in logprobs.top)
-        listed = replace(self._listed(token, logprobs.drawn), data=data, top=top)
+        listed = replace(token_logprob(self._spelled, token, logprobs), data=data)
         start = self._characters
         self._characters += len(text)
         self._waiting.append(_Entry(listed, half, start, self._characters + (not whole)))
@@ -58,5 +59,7 @@ class TokenLog:
             self._waiting.clear()
         return tuple(found)
 
-    def _listed(self, token: int, logprob: float) -> TokenLogprob:
-        return TokenLogprob(*self._spelled(token), max(logprob, LOWEST))
+def token_logprob(spelled: Spelled, token: int, logprobs: Logprobs) -> TokenLogprob:
+    """With all of its bytes."""
+    top = tuple(TokenLogprob(*spelled(id), max(worth, LOWEST)) for id, worth in logprobs.top)
+    return TokenLogprob(*spelled(token), max(logprobs.drawn, LOWEST), top)

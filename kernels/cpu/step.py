@@ -160,7 +160,7 @@ def turn_token(
         if head < heads:
             place = ((head // group) * plan[TOKENS] + token) * group + head % group
             narrow(at, plan[QUERY] + 2 * dim * place, dim)
-    last = token + 1 == peek_int(plan[STARTS] + 4 * (row + 1))
+    last = not goes_on(plan, token, position, block)
     for head in range(kv_heads):
         to = cache + block * plan[BLOCK_BYTES] + head * plan[HEAD_BYTES]
         key, value = x + 4 * dim * (heads + head), x + 4 * dim * (heads + kv_heads + head)
@@ -168,6 +168,16 @@ def turn_token(
         store_key(key, to, slot, dim)
         narrow(value, value, dim)
         store_value(value, to + 32 * dim, slot, dim, last)
+
+
+@native
+def goes_on(plan: np.ndarray, token: int, position: int, block: int) -> bool:
+    """Whether the next token of the step is written behind this one, be it of the same row or of one in its blocks."""
+    following = token + 1
+    if following == plan[TOKENS] or peek_int(plan[POSITIONS] + 4 * following) != position + 1:
+        return False
+    row = peek_int(plan[OWNERS] + 4 * following)
+    return peek_int(plan[TABLES] + 4 * (row * plan[TABLE_WIDTH] + (position + 1) // 16)) == block
 
 
 @native

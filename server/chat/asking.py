@@ -102,6 +102,7 @@ class Asking:
             ("parent_id", placed and asked.conversation_id is None, "A new conversation has no messages."),
             ("parent_id", placed and goes_on, "Not together with `continue`."),
             ("sampling.n", ask.params.n != 1, "A conversation has one answer at a time."),
+            ("sampling.prompt_logprobs", ask.params.prompt_logprobs is not None, "Only /v1 tells these."),
             ("tools", bool(asked.tools), "This server has no tools."),
         ):
             if wrong:

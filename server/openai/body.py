@@ -65,6 +65,8 @@ def read_body(body: bytes, engine: Engine) -> Asked:
     if tools and (form.structured_outputs or sampling.get(ENGINES)):
         raise invalid("tools", "Not together with a form of the answer: a call would not have it.")
     params = _params(engine, form.added_to(sampling, _FORM), form.names)
+    if stream and params.prompt_logprobs is not None:
+        raise invalid("prompt_logprobs", "Not of an answer that streams.")
     refuse_others(given, NEUTRAL, "")
     return Asked(chat, params, form.names, stream, include_usage, user)
 

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hamdam.engine import Called, Engine, Finished, Generation, Reasoning, Text
+from hamdam.engine import Called, Engine, Finished, Generation, PromptLogprobs, Reasoning, Text
 
 from ..chat.owner import Owners
 from ..chat.refusals import engine_refusals
@@ -78,6 +78,7 @@ class Answer:
         self.generations, self.asked, self.slow_s = generations, asked, slow_s
         self.identity, self.authenticator = identity, authenticator
         self.head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": model}
+        self.prompt: list[Listed] = []  # of the prompt's tokens from the second one on, where they are asked for
         self.right_lost = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,6 +114,8 @@ class Answer:
             await error.response()(scope, receive, send)
             return
         body = {"object": "chat.completion", **self.head, "choices": choices, "usage": self._usage()}
+        if self.asked.params.prompt_logprobs is not None:
+            body["prompt_logprobs"] = [None, *self.prompt]
         await _start(send, "application/json")
         await _send(send, msgspec.json.encode(body), more=False)
 
@@ -125,6 +128,8 @@ class Answer:
             if isinstance(event, Text | Reasoning):
                 (text if isinstance(event, Text) else thoughts).append(event.text)
                 logprobs += listed(event.logprobs)
+            elif isinstance(event, PromptLogprobs):
+                self.prompt = listed(event.tokens)
             elif isinstance(event, Called):
                 calls.append(event)
                 logprobs += listed(event.logprobs)

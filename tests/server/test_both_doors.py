@@ -316,7 +316,7 @@ WRONG: dict[str, list[Any]] = {
     "include_stop_str": [1, "true"],
     "logprobs": [1, "true"],
     "top_logprobs": [-1, 1, 20, 21, 1.5, "2", True],
-    "prompt_logprobs": [-1, 0, 1],
+    "prompt_logprobs": [-1, 21, 1.5, "2", True],
     "presence_penalty": [-2.1, 2.1, "1", True],
     "frequency_penalty": [-2.1, 2.1, "1", True],
     "repetition_penalty": [0, -1, 11, "1"],

@@ -143,6 +143,44 @@ async def test_a_reader_that_comes_back_gets_what_it_missed_and_a_snapshot_has_n
             assert data == (PERSIAN.encode() if seen == 0 else b"")
 
 
+@in_world()
+async def test_a_prompts_tokens_are_listed_from_the_second_one_on(world: World) -> None:
+    async with world.http(await world.key("ana")) as http:
+        asked = {"logprobs": False, "prompt_logprobs": 2, "n": 2, "temperature": 1}
+        answer = strictly((await http.post(URL, json=body(f"say {PERSIAN}", **asked))).text)
+    first, *tokens = answer["prompt_logprobs"]
+    assert first is None
+    assert len(tokens) == answer["usage"]["prompt_tokens"] - 1
+    assert f"user\nsay {PERSIAN}".encode() in bytes(byte for one in tokens for byte in one["bytes"])
+    assert [one["token"] for one in tokens if not one["bytes"]] == ["<|im_end|>", "<|im_start|>"]
+    assert {(one["logprob"], len(one["top_logprobs"])) for one in tokens} == {(-0.5, 2)}
+    assert [choice["message"]["content"] for choice in answer["choices"]] == [PERSIAN] * 2
+    assert [choice["logprobs"] for choice in answer["choices"]] == [None] * 2
+
+
+@in_world()
+async def test_who_does_not_ask_gets_no_field_of_the_prompts(world: World) -> None:
+    async with world.http(await world.key("ana")) as http:
+        assert "prompt_logprobs" not in (await http.post(URL, json=body("say Hi"))).json()
+        assert "prompt_logprobs" not in (await http.post(URL, json=body("say Hi", prompt_logprobs=None))).json()
+
+
+@in_world()
+async def test_c10_a_prompts_logprobs_are_refused_where_they_would_be_too_many_or_cannot_be_told(world: World) -> None:
+    key = await world.key("ana")
+    async with world.http(key) as http, world.client(key) as ana:
+        for fields in ({"stream": True, "prompt_logprobs": 0}, {"prompt_logprobs": 20}):
+            refused = await http.post(URL, json=body("x" * 6_300, max_tokens=1, **fields))
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "prompt_logprobs")
+        text = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]
+        create = {"type": "response.create", "client_id": "c", "conversation": {}, "input": text}
+        error = await ana.refused(**create, sampling={"prompt_logprobs": 0})
+        assert (error["code"], error["param"]) == ("invalid_field", "sampling.prompt_logprobs")
+        assert world.runner.steps == 0
+        whole = await http.post(URL, json=body("x" * 6_300, max_tokens=1, prompt_logprobs=0))
+        assert len(whole.json()["prompt_logprobs"]) > 6_300
+
+
 @in_world(lambda question: PERSIAN)
 async def test_openais_own_client_reads_them(world: World) -> None:
     messages: list[Any] = [{"role": "user", "content": "Hi"}]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_path import TINY, exact_tensors, native
+from native_path import TINY, decoded_logits, exact_tensors, native
 from stepping import Answer, run, scheduler_for, sequence
 from tiny_models import write_folder
 
@@ -110,3 +110,41 @@ def test_a_broken_row_that_asks_ends_alone(tmp_path: Path) -> None:
         for one in (first, last):
             assert isinstance(one, Scored)
             assert one.logprobs.top[0] == (one.id, one.logprobs.drawn)
+
+
+def scoring(id: int, ids: list[int], **fields: Any) -> Sequence:
+    return sequence(id, ids, params=SamplingParams(temperature=0, prompt_logprobs=3), max_tokens=6, **fields)
+
+
+def test_of_a_prompt_each_token_has_what_the_logits_before_it_say(tmp_path: Path) -> None:
+    with native(tiny(tmp_path)) as runner:
+        logits = decoded_logits(runner, TALKS)
+    right = [[logprobs(row, id, 3) for row, id in zip(own, ids[1:], strict=False)]
+             for own, ids in zip(logits, TALKS, strict=True)]
+    for threads in (1, 3):
+        with native(tiny(tmp_path), threads=threads) as runner:
+            unscored = (sequence(id, ids, max_tokens=6) for id, ids in enumerate(TALKS))
+            plain = run(scheduler_for(runner), runner, *unscored)
+            for knobs in ({}, {"max_batch_tokens": 7}, {"num_blocks": 6}):
+                scheduler = scheduler_for(runner, **knobs)
+                found = run(scheduler, runner, *(scoring(id, ids) for id, ids in enumerate(TALKS)))
+                assert [answer.prompt for answer in found] == right
+                assert [answer.ids for answer in found] == [answer.ids for answer in plain]
+                after = run(scheduler, runner, *(sequence(id + 10, ids, max_tokens=6) for id, ids in enumerate(TALKS)))
+                assert [answer.ids for answer in after] == [answer.ids for answer in plain], "from blocks that it left"
+
+
+def test_who_asks_for_its_prompt_changes_no_answer_of_others(tmp_path: Path) -> None:
+    with native(tiny(tmp_path), threads=2) as runner:
+        alone = [run(scheduler_for(runner), runner, asked(id))[0] for id in range(len(TALKS))]
+        beside = [scoring(10 + id, ids[::-1]) for id, ids in enumerate(TALKS)]
+        found = run(scheduler_for(runner), runner, *(asked(id) for id in range(len(TALKS))), *beside)
+        assert all_of(found[: len(TALKS)]) == all_of(alone)
+
+
+def test_a_prompt_that_breaks_where_it_is_scored_ends_alone(tmp_path: Path) -> None:
+    with native(tiny(tmp_path, poisoned=True)) as runner:
+        [right] = run(scheduler_for(runner), runner, scoring(1, TALKS[1][20:]))
+        bad, good = run(scheduler_for(runner), runner, scoring(1, [20, 21, POISON, 22]), scoring(2, TALKS[1][20:]))
+        assert (bad.reason, len(bad.prompt)) == ("failed", 2)
+        assert (good.ids, good.prompt) == (right.ids, right.prompt)

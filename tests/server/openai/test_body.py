@@ -43,7 +43,7 @@ REFUSED = {
     "structured_outputs": {"regex": "a", "choice": ["a"]},
     "logprobs": 1,
     "top_logprobs": 2,
-    "prompt_logprobs": 1,
+    "prompt_logprobs": 21,
     "logit_bias": {"1000000": -100},
     "presence_penalty": 2.5,
     "frequency_penalty": -3,
