@@ -77,7 +77,8 @@ def try_out(
 ) -> Tried:  # fmt: skip
     ops = Recording()
     monkeypatch.setattr(model_runner, "for_device", lambda device, **_: ops)
-    path = save(model, folder)
+    """folder: a folder to save the model in, or a file that holds it already."""
+    path = save(model, folder) if folder.is_dir() else folder
     config = EngineConfig(model=path, dtype=dtype, device="cpu", kv_memory=1 << 20, max_context=max_context)
     runner = load_runner(open_checkpoint(path), config)
     blocks = iter(torch.randperm(runner.num_blocks).tolist())

@@ -35,6 +35,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/loading/test_declared.py",
         "engine/loading/test_gguf_blocks.py",
         "engine/loading/test_gguf_checkpoint.py",
+        "engine/models/test_gguf_families.py",
         "engine/models/test_gguf_twins.py",
         "engine/models/test_llama.py",
         "engine/test_model_check.py",
@@ -43,6 +44,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     "transformers": (
         "engine/loading/test_gguf_tokenizer.py",
         "engine/models/test_families.py",
+        "engine/models/test_gguf_families.py",
         "engine/models/test_llama.py",
     ),
     "platformdirs": (

@@ -5,13 +5,11 @@ offset of its own, and nothing is read twice. A name that is not known stays as 
 """
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..models.config import ModelConfig
-from .arranged_weights import Change
+from .arranged_weights import Change, halves
 from .safetensors import SafetensorsFile, StoredTensor
 
 Part = tuple[str, StoredTensor, Change | None]
@@ -23,7 +21,6 @@ _RENAMED = (  # what transformers renames as well when it loads such files
     (re.compile(r"(\.experts\.\d+)\.w3\."), r"\1.up_proj."),
     (re.compile(r"\.mlp\.router\."), ".mlp.gate."),
 )
-_TURNED = re.compile(r"\.self_attn\.[qk]_(?:proj|norm)\.(?:weight|bias)$")
 _EXPERTS = re.compile(r"^(.*\.mlp\.experts)\.(gate_up|down)_proj(_bias)?$")
 
 
@@ -42,7 +39,7 @@ def decoder_tensors(
             name = pattern.sub(words, name)
         for part, stored, change in _parts(config, name, file.tensors[stored_name]):
             tables[id(file)][part], found[part] = stored, files[id(file)]
-            if (change := change or _halves(config, part, stored)) is not None:
+            if (change := change or halves(config, part, stored.shape)) is not None:
                 changes[part] = change
     return found, changes
 
@@ -91,21 +88,3 @@ def _turned_over(stored: StoredTensor, first: int, step: int) -> Change:
     *outer, columns = stored.shape
     rows = len(range(first, columns, step))
     return Change((rows, *outer), lambda values: np.ascontiguousarray(values[..., first::step].T))
-
-
-def _halves(config: ModelConfig, name: str, stored: StoredTensor) -> Change | None:
-    """Where a part of a head turns, the first half of that part with the second: what does not turn goes behind what
-    does, a half of it each, so that the first half of the whole head turns with the second. Queries and keys are
-    ordered alike, and scores stay what they were."""
-    dim, turning = config.head_dim, config.turning
-    if turning == dim or not _TURNED.search(name) or not stored.shape or stored.shape[0] % dim:
-        return None
-    half, rest = turning // 2, (dim - turning) // 2
-    first, second, still, other = np.split(np.arange(dim), np.cumsum([half, half, rest]))
-    order = np.concatenate((first, still, second, other))
-
-    def ordered(values: NDArray[Any]) -> NDArray[Any]:
-        heads = values.reshape(-1, dim, *values.shape[1:])
-        return np.ascontiguousarray(heads[:, order].reshape(values.shape))
-
-    return Change(stored.shape, ordered)

@@ -121,6 +121,7 @@ def _scaled_groups(blocks: Bytes, scales: Floats, mins: Floats, quants: Bytes) -
     return (scale[..., None] * quants.astype(np.float32) - least[..., None]).reshape(-1, 256)
 
 
+_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # twice the numbers
 _IQ4 = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float32)
 
 
@@ -134,6 +135,19 @@ def _iq4_xs(blocks: Bytes) -> Floats:
     high = _planes(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
     scale = _halves(blocks, 0) * ((low | high << 4).astype(np.float32) - 32)
     return (scale[..., None] * _IQ4[_nibbles(blocks[:, 8:].reshape(-1, 8, 16))]).reshape(-1, 256)
+
+
+def mxfp4_values(scales: Bytes, codes: Bytes) -> Floats:
+    """OCP's microscaling format: scales [...], the exponents of powers of two, codes [..., n] of 4 bits -> [..., n].
+
+    The smallest results are no normal float32; 255, which the format calls no number, is the power that it would be.
+    """
+    power = np.ldexp(np.float32(1), scales.astype(np.int32) - 128)  # codes are twice what they stand for
+    return power[..., None] * _E2M1[codes]
+
+
+def _mxfp4(blocks: Bytes) -> Floats:
+    return mxfp4_values(blocks[:, 0], _nibbles(blocks[:, 1:]))
 
 
 def _q6_k(blocks: Bytes) -> Floats:
@@ -161,10 +175,11 @@ _FORMATS = {
     14: BlockFormat("Q6_K", 256, 210, _q6_k),
     20: BlockFormat("IQ4_NL", 32, 18, _iq4_nl),
     23: BlockFormat("IQ4_XS", 256, 136, _iq4_xs),
+    39: BlockFormat("MXFP4", 32, 17, _mxfp4),
 }
 
 _OTHERS = {
     9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
     22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
-    35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+    35: "TQ2_0", 40: "NVFP4",
 }  # fmt: skip

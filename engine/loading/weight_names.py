@@ -1,38 +1,10 @@
-"""Which tensors a model of a given config has, by Hugging Face name and shape, and what GGUF calls them. No values."""
+"""Which tensors a model of a given config has, by name and shape. Not what files call them, and no values."""
 from collections.abc import Mapping
 
 from ..errors import ModelError
 from ..models.config import ModelConfig
 
 Shape = tuple[int, ...]
-
-_GGUF_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-def hugging_face_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`; an unknown name stays as it is."""
-    layer = ""
-    stem, _, suffix = gguf_name.rpartition(".")
-    if stem.startswith("blk."):
-        _, number, stem = (*stem.split(".", 2), "")[:3]
-        layer = f"model.layers.{number}."
-    return f"{layer}{_GGUF_NAMES[stem]}.{suffix}" if stem in _GGUF_NAMES else gguf_name
-
 
 def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
     """A tied head is not among them: it is the embedding."""

@@ -10,7 +10,7 @@ from hamdam.engine.loading.gguf_blocks import block_format
 
 Q = gguf.GGMLQuantizationType
 KINDS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K,
-         Q.IQ4_NL, Q.IQ4_XS]  # fmt: skip
+         Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4]  # fmt: skip
 
 HALF, QUARTER = struct.pack("<e", 0.5), struct.pack("<e", 0.25)
 QS16 = bytes(i | ((15 - i) << 4) for i in range(16))
@@ -94,7 +94,7 @@ def test_f06_random_blocks_give_the_values_of_the_formats_own_package(kind: gguf
     assert np.array_equal(ours.ravel(), theirs.ravel(), equal_nan=True)
 
 
-UNKNOWN = [(999, "type 999 is"), (Q.IQ2_XXS, "IQ2_XXS"), (Q.MXFP4, "MXFP4"), (Q.TQ1_0, "TQ1_0")]
+UNKNOWN = [(999, "type 999 is"), (Q.IQ2_XXS, "IQ2_XXS"), (Q.NVFP4, "NVFP4"), (Q.TQ1_0, "TQ1_0")]
 
 
 @pytest.mark.parametrize(("kind", "words"), UNKNOWN)

@@ -128,7 +128,8 @@ def test_an_unknown_architecture_is_refused_by_name(arch: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({"llama.expert_count": 8}, "experts"),
+        ({"llama.expert_count": 8}, "^m.gguf: llama.expert_used_count is missing"),
+        ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "experts per token are 9 of 8"),
         ({"split.count": 3}, "split"),
         ({"llama.rope.dimension_count": 4}, "part of the head"),
         ({"llama.attention.value_length": 16}, "another width"),
