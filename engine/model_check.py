@@ -14,6 +14,7 @@ from .memory import Memory, memory_here
 from .text.codec import Codec
 
 BYTES = {"float32": 4, "bfloat16": 2}
+ROUNDED = {"int8": 1.0, "fp8": 1.0, "int4": 0.625}  # bytes of a number of a layer's matrix, with its share of scales
 KV_BYTES = {"float32": 4, "bfloat16": 2, "int8": 2, "int16": 2}  # of a number of a key or a value, by what computes
 LENGTHS = (2_048, 8_192, 32_768, 131_072)  # tokens of conversations that are counted, besides the longest
 BESIDE = 300 << 20  # bytes that a server takes beside weights and KV, about
@@ -56,7 +57,7 @@ class ModelFit:
     path: str  # what computes, in words
     dtype: str
     slower: str | None  # why it is not native code, where that could have been
-    weights: Mapping[str, int]  # by the dtype that they are computed in
+    weights: Mapping[str, int]  # as they will be kept, and then as others of a dtype would be
     kv_per_token: int
     kv_memory: int
     context: int  # tokens that a conversation may have
@@ -126,14 +127,9 @@ def _files(path: Path) -> list[Path]:
 def _fit(checkpoint: Checkpoint, config: EngineConfig) -> ModelFit:
     model, choice = checkpoint.config, choose(checkpoint.config, config)
     context = context_limit(config, model)
-    parameters = sum(map(math.prod, checkpoint.weights.shapes.values()))
-    weights = {dtype: parameters * size for dtype, size in BYTES.items()}
-    if choice.native:
-        from .execution.packed_weights import packed_bytes  # needs numba, as the path does that was chosen
-
-        weights = {choice.dtype: packed_bytes(checkpoint)} | weights
+    weights = _weights(checkpoint, config, choice)
     memory = _memory_of_gpu() if choice.device == "cuda" else memory_here()
-    taken = weights[choice.dtype] + (BESIDE if choice.device == "cpu" else 0)
+    taken = next(iter(weights.values())) + (BESIDE if choice.device == "cpu" else 0)
     if choice.device == "cpu" or config.kv_memory is not None:
         kv_memory = memory_on_cpu(config)
     else:
@@ -158,6 +154,29 @@ def _fit(checkpoint: Checkpoint, config: EngineConfig) -> ModelFit:
         memory=memory,
         needed=taken + block * -(-min(LENGTHS[0], longest) // BLOCK_SIZE),
     )
+
+
+def _weights(checkpoint: Checkpoint, config: EngineConfig, choice: Choice) -> dict[str, int]:
+    """As they will be kept comes first."""
+    shapes = checkpoint.weights.shapes
+    plain = {dtype: size * sum(map(math.prod, shapes.values())) for dtype, size in BYTES.items()}
+    formats = checkpoint.quantised()
+    if choice.native:
+        from .execution.packed_weights import packed_bytes  # needs numba, as the path does that was chosen
+
+        return {choice.dtype: packed_bytes(checkpoint)} | plain
+    if config.quantize is not None:
+        if formats:
+            raise ModelError(f"quantize {config.quantize} is for plain weights, and these are {' and '.join(formats)}")
+        each = ROUNDED[config.quantize]
+        size = sum(
+            math.prod(shape) * (each if name.endswith("_proj.weight") else BYTES[choice.dtype])
+            for name, shape in shapes.items()
+        )
+        return {f"{choice.dtype}, rounded to {config.quantize}": int(size)} | plain
+    if formats and choice.device == "cuda" and choice.dtype == "bfloat16":
+        return {"stored": sum(file.stat().st_size for file in _files(config.model))} | plain
+    return {choice.dtype: plain[choice.dtype]} | plain
 
 
 def _words(choice: Choice) -> str:

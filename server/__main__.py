@@ -117,7 +117,7 @@ def _parser() -> OneLine:
     )
     model.add_argument("model", metavar="PATH|NAME", help="a .gguf file, a folder, or the name of one that was pulled")
     model.add_argument("--json", action="store_true", help="for programs")
-    for name in ("device", "dtype", "kv_memory", "gpu_memory", "max_context"):
+    for name in ("device", "dtype", "quantize", "kv_memory", "gpu_memory", "max_context"):
         metavar, text = SERVE_HELP[name]
         model.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
 

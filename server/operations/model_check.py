@@ -20,7 +20,8 @@ def run_model(asked: argparse.Namespace, settings: Settings) -> int:
     checked = check_model(
         EngineConfig(
             model=find_model(asked.model, folder.models), device=settings.device, dtype=settings.dtype,
-            kv_memory=settings.kv_memory, gpu_memory=settings.gpu_memory, max_context=settings.max_context,
+            quantize=settings.quantize, kv_memory=settings.kv_memory, gpu_memory=settings.gpu_memory,
+            max_context=settings.max_context,
             cache=folder.cache,
         )
     )

@@ -125,6 +125,27 @@ def test_a_gpu_gives_its_share_to_kv_beside_the_weights(tmp_path: Path, monkeypa
     assert "kv_memory is 0 bytes" in why_not(tmp_path, device="auto", gpu_memory=0.05)
 
 
+def test_weights_that_are_rounded_at_load_are_counted_so(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tiny")
+    floats = 2 * 264 * 32 + 5 * 32  # embedding, head and norms
+    for kind, size in (("int8", 1.0), ("int4", 0.625)):
+        fit = fit_of(folder, quantize=kind, dtype="bfloat16")
+        name, kept = next(iter(fit.weights.items()))
+        assert (name, kept) == (f"bfloat16, rounded to {kind}", int((PARAMETERS - floats) * size + 2 * floats))
+        assert fit.needed < fit_of(folder, dtype="bfloat16").needed
+    path = write_gguf(tmp_path / "tiny.gguf", kinds={"gate_proj.weight": Q8_0})
+    assert "for plain weights, and these are Q8_0" in why_not(path, quantize="int8")
+
+
+def test_quantised_weights_stay_as_they_are_stored_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "_on_gpu", lambda config: True)
+    monkeypatch.setattr(model_check, "_memory_of_gpu", lambda: Memory(1 << 20, 1 << 20))
+    path = write_gguf(tmp_path / "tiny.gguf", kinds={"gate_proj.weight": Q8_0})
+    fit = fit_of(path, device="auto")
+    assert next(iter(fit.weights.items())) == ("stored", path.stat().st_size)
+    assert list(fit_of(path, device="auto", dtype="float32").weights) == ["float32", "bfloat16"]
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [({"model_type": "gpt2"}, "'gpt2' is not supported"), ({"hidden_act": "relu"}, "'relu' is not supported"),
