@@ -17,6 +17,7 @@ from .gguf import GGUFHeader
 from .json_object import JsonObject, parse_object, read_bounded
 
 NAME = "hamdam.json"
+HINT = f"what has one of these shapes can be declared in {NAME}, as the README says"
 KEYS = frozenset({"model_type", "like", "set"})
 
 

@@ -2,6 +2,7 @@
 from ..errors import ModelError
 from ..models.config import Experts, ModelConfig
 from ..models.rope import Rope
+from .declared import HINT
 from .families import FAMILIES, Family
 from .folder_rope import rope_of
 from .json_object import JsonObject
@@ -16,7 +17,7 @@ def model_config(config: JsonObject) -> ModelConfig:
     family = FAMILIES.get(kind)
     if family is None:
         known = ", ".join(FAMILIES)
-        raise ModelError(f"{config.source}: architecture {kind[:80]!r} is not supported (supported: {known})")
+        raise ModelError(f"{config.source}: architecture {kind[:80]!r} is not supported (supported: {known}; {HINT})")
     _refuse_what_we_do_not_do(config, kind, family)
     hidden, heads = config.need("hidden_size", int), config.need("num_attention_heads", int)
     head_dim = config.find("head_dim", int) or family.head_dim or hidden // max(heads, 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import ModelError
 from ..models.config import Experts, ModelConfig
 from ..models.rope import Rope
+from .declared import HINT
 from .gguf import GGUFHeader
 from .gguf_names import decoder_name
 from .gguf_weights import read_numbers
@@ -26,7 +27,7 @@ def model_config(path: Path, header: GGUFHeader) -> ModelConfig:
     kind = header.need("general.architecture", str)
     if kind not in _ARCHITECTURES:
         known = ", ".join(_ARCHITECTURES)
-        raise ModelError(f"{source}: architecture {kind[:80]!r} is not supported (supported: {known})")
+        raise ModelError(f"{source}: architecture {kind[:80]!r} is not supported (supported: {known}; {HINT})")
     if (header.find("split.count", int) or 0) > 1:
         raise ModelError(f"{source}: one part of a split model; join the parts first")
     experts = header.find(f"{kind}.expert_count", int)

@@ -94,6 +94,19 @@ def test_beside_a_gguf_too(tmp_path: Path, said: dict[str, Any] | None) -> None:
         open_checkpoint(gguf_of(tmp_path / "new.gguf", said))
 
 
+def test_a_model_of_an_unknown_name_is_told_of_it(tmp_path: Path) -> None:
+    for open_model in (lambda: folder_of(tmp_path / "folder", None), lambda: gguf_of(tmp_path / "new.gguf", None)):
+        with pytest.raises(ModelError, match=r"can be declared in hamdam\.json"):
+            open_checkpoint(open_model())
+
+
+@pytest.mark.parametrize("like", ["phi3", "gemma2", "qwen3_moe"])
+def test_what_is_like_any_family_is_read_as_that_one(tmp_path: Path, like: str) -> None:
+    """As far as its tensors: those of a qwen2 do not do for any of these."""
+    with pytest.raises(ModelError, match=r"tensors|missing"):
+        open_checkpoint(folder_of(tmp_path, DECLARED | {"like": like}))
+
+
 def test_what_is_no_json_is_refused_by_its_name(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, None)
     (folder / "hamdam.json").write_text("{")
