@@ -109,7 +109,7 @@ class Engine:
                 if len(ids) > self.max_prompt:
                     raise PromptTooLong(len(ids), self.max_prompt)
                 _refuse_to_list(len(ids), params)
-                matcher = await self._matcher(chat, params, owner)
+                matcher = await self._matcher(chat, ids, params, owner)
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id, matcher)
             answer = self.codec.answer_stream(
@@ -209,12 +209,13 @@ class Engine:
         if not self._in_flight[owner.id]:
             del self._in_flight[owner.id]
 
-    async def _matcher(self, chat: Chat, params: SamplingParams, owner: Owner) -> Matcher | None:
+    async def _matcher(self, chat: Chat, ids: list[int], params: SamplingParams, owner: Owner) -> Matcher | None:
         if params.structured_outputs is None:
             return None
         if not (self.runner.eos_ids or params.stop_token_ids):
             raise InvalidField(FIELD, "this model has no token that ends an answer; stop_token_ids are needed")
-        matcher = (await self._grammars.compiled(params.structured_outputs, owner.id)).matcher()
+        grammar = await self._grammars.compiled(params.structured_outputs, owner.id)
+        matcher = grammar.matcher(self.codec.thought_end(chat, ids))
         if chat.continue_last and not matcher.begin("".join(chat.messages[-1].parts)):
             raise InvalidField(FIELD, "the answer that is to go on does not follow it")
         return matcher

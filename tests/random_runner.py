@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from scripted import CHATML, byte_tokenizer
+from tokenizers import AddedToken
 
 from hamdam.engine import Engine, EngineConfig
 from hamdam.engine.execution.sampler import sample
@@ -48,10 +49,13 @@ class RandomRunner:
         return torch.from_numpy(logits)
 
 
-def random_engine(wish: Wish | None = None, *, seed: int = 0, **config: Any) -> Engine:
-    """An Engine that is not started yet, over a tokenizer of bytes."""
+def random_engine(
+    wish: Wish | None = None, *, seed: int = 0, template: str = CHATML, added: tuple[str, ...] = (), **config: Any
+) -> Engine:
+    """An Engine that is not started yet, over a tokenizer of bytes and of what is `added`."""
     tokenizer = byte_tokenizer()
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in added])
     ends = frozenset(tokenizer.token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>"))
     runner = RandomRunner(tokenizer.get_vocab_size() + PADDING, ends, wish, seed=seed)
-    codec = Codec(tokenizer, CHATML, bos_text="", eos_text="<|im_end|>", bos_id=None, eos_ids=ends)
+    codec = Codec(tokenizer, template, bos_text="", eos_text="<|im_end|>", bos_id=None, eos_ids=ends)
     return Engine(EngineConfig(model=Path("random"), **config), codec, runner, model_name="random")

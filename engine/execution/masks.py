@@ -1,6 +1,7 @@
 """Masks: what grammars leave the rows of a step, one bit an id, and what else is changed of their logits. Not the draw.
 
 Where a grammar and other parameters meet:
+* a thought that the prompt opened is free, but does not end the answer; the grammar begins behind it;
 * an answer that its grammar leaves nothing but its end ends, whatever else was asked;
 * where the grammar may end or go on, ends may be drawn, but not with `ignore_eos`, nor before `min_tokens`;
 * `bad_words` give way where nothing else is left, as they always do;
@@ -65,7 +66,10 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
     fault = sequence.matcher.fault or (None if may_end or words.any() else NO_TOKEN)
     if fault is not None:
         return Broken(f"the grammar cannot be followed: {fault}")
-    ends = [id for id in sequence.held_back_ids if id < vocabulary]
+    ends = np.array([id for id in sequence.held_back_ids if id < vocabulary], np.int32)
+    if sequence.matcher.waits:
+        words[:] = without(np.full_like(words, 0xFFFFFFFF), ends)
+        return edits(sequence, vocabulary, words)
     if words.any():
         if may_end and not sequence.params.ignore_eos:
             _allow(words, ends)
@@ -79,9 +83,8 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
     return NONE
 
 
-def _allow(words: Words, ids: list[int]) -> None:
-    for id in ids:
-        words[id >> 5] |= np.uint32(1 << (id & 31))
+def _allow(words: Words, ids: Ints) -> None:
+    np.bitwise_or.at(words, ids >> 5, np.uint32(1) << (ids & 31).astype(np.uint32))
 
 
 def _something_left(words: Words, change: Edits) -> bool:

@@ -3,6 +3,7 @@
 Masks are as wide as the logits. Ids that say nothing (special ones, and those with which a model pads its vocabulary)
 are in none of them. Ends of an answer are not its business: whether a grammar may end is said apart.
 """
+import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
+MOST_THREADS = 32  # that compute masks: half a millisecond of one for each answer
 _SPECIAL = 0xFF  # the byte by which llguidance knows a special token; it is in no text
 
 
@@ -20,7 +22,7 @@ class Lexicon:
         """texts: the bytes of each id; none where it says nothing."""
         import llguidance
 
-        self.size = len(texts)
+        self.size, self.texts = len(texts), texts
         said = [text if text[:1] != bytes([_SPECIAL]) else b"" for text in texts]
         spoken = np.zeros((self.size // 32 + 1) * 32, np.uint8)  # one bit more: llguidance's own end token
         spoken[: self.size] = [bool(text) for text in said]
@@ -28,7 +30,7 @@ class Lexicon:
         self.tokenizer: Any = llguidance.LLTokenizer(
             cast(Any, _Texts([*said, bytes([_SPECIAL]) + b"end"])), slices=llguidance.LLTokenizer.json_slices()
         )
-        self._executor: Any = llguidance.LLExecutor()
+        self._executor: Any = llguidance.LLExecutor(min(os.cpu_count() or 1, MOST_THREADS))
 
     def masks(self, matchers: Sequence[Any]) -> tuple[Words, list[bool]]:
         """[matchers, ids / 32 and a little]: bit i of word w says whether id 32 w + i may be next; and which of the

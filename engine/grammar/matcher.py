@@ -17,16 +17,23 @@ class Grammar:
         self.lexicon, self.worn = lexicon, False
         self._start = start
 
-    def matcher(self) -> "Matcher":
-        return Matcher(self._start.deep_copy(), self)
+    def matcher(self, after: bytes | int | None = None) -> "Matcher":
+        """after: the text or the token behind which the answer begins; what stands before it is free."""
+        return Matcher(self._start.deep_copy(), self, after)
 
 
 class Matcher:
     """It reads ids that only ever grow, so that neither a preemption nor a chunk of a prompt means anything to it."""
 
-    def __init__(self, place: Any, grammar: Grammar) -> None:
+    def __init__(self, place: Any, grammar: Grammar, after: bytes | int | None = None) -> None:
         self._place, self._grammar = place, grammar
         self._read = 0
+        self._after, self._before = after, b""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the answer has not begun yet: the model is thinking."""
+        return self._after is not None
 
     def begin(self, text: str) -> bool:
         """The answer goes on after this text; whether the grammar allows it."""
@@ -35,8 +42,22 @@ class Matcher:
     def follow(self, generated: Ordered[int]) -> None:
         """All ids of the answer so far."""
         for id in generated[self._read :]:
-            self._place.consume_token(id)
+            if self._after is None:
+                self._place.consume_token(id)
+            else:
+                self._wait(id, self._after)
         self._read = len(generated)
+
+    def _wait(self, id: int, after: bytes | int) -> None:
+        """White space behind the end of a thought is no part of the answer (text/reasoning.py)."""
+        if isinstance(after, int):
+            self._after = None if id == after else after
+            return
+        self._before += self._grammar.lexicon.texts[id]
+        _, found, rest = self._before.partition(after)
+        if found:
+            self._after, self._before = None, b""
+            self.begin(rest.lstrip().decode("utf-8", "replace"))
 
     @property
     def fault(self) -> str | None:
@@ -58,5 +79,7 @@ class Matcher:
 
 def plain(error: str) -> str:
     """One line of what llguidance says."""
-    lines = [line.strip() for line in error.partition("\n   1 |")[0].partition("<non-verbose/>")[0].splitlines()]
+    for beginning in ("\n   1 |", "<non-verbose/>", "<backtrace>"):  # of what is for whoever works on llguidance
+        error = error.partition(beginning)[0]
+    lines = [line.strip() for line in error.splitlines()]
     return " ".join(line for line in lines if line)[:300]

@@ -12,8 +12,10 @@ from .sampling_params import (
     MAX_STOP_STRINGS,
     MAX_TOP_LOGPROBS,
 )
+from .structured_outputs import MAX_CHOICES
 
 Schema = Mapping[str, Any]
+_TEXT: Schema = {"type": "string", "minLength": 1}
 
 
 def _number(low: float, high: float) -> Schema:
@@ -55,5 +57,17 @@ SAMPLING_SCHEMA: Mapping[str, Schema] = {
     "logprobs": {"type": "boolean"},
     "top_logprobs": _integer(0, MAX_TOP_LOGPROBS),
     "prompt_logprobs": _integer(0, MAX_TOP_LOGPROBS),
+    "structured_outputs": {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+        "properties": {
+            "json": {"type": "object", "description": "A JSON schema"},
+            "regex": {"type": "string", "minLength": 1, "description": "Matched by all of the answer"},
+            "choice": {"type": "array", "minItems": 1, "maxItems": MAX_CHOICES, "items": _TEXT},
+            "grammar": {"type": "string", "minLength": 1, "description": "Lark, as llguidance has it"},
+        },
+    },
 }
 """Vocabularies bound ids too. `top_logprobs` needs `logprobs`; max_tokens beyond the context are clipped."""

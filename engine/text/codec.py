@@ -109,11 +109,7 @@ class Codec:
     ) -> AnswerStream:
         """The parts of the answer to this chat, whose prompt are these ids."""
         begun = chat.messages[-1] if chat.continue_last else None
-        splitter = None
-        if self._tags is not None and (begun is None or not text_of(begun)):
-            going_on = begun is not None and begun.reasoning != ""
-            opened = not going_on and self._ends_with(prompt_ids, self._tags.opening)
-            splitter = ReasoningSplitter(self._tags, opened=opened, going_on=going_on)
+        splitter = self._splitter(chat, prompt_ids)
         calls = None
         if chat.tools:
             calls = CallParser(self._calls, {tool.name for tool in chat.tools}, going_on=begun is not None)
@@ -124,6 +120,21 @@ class Codec:
         log = TokenLog(self.spelled) if logprobs else None
         text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
         return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
+
+    def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> bytes | int | None:
+        """What ends the thought that this prompt opened: a token, or its text. None: it opened none."""
+        splitter = self._splitter(chat, prompt_ids)
+        if self._tags is None or splitter is None or not splitter.inside:
+            return None
+        return self._tokenizer.added.get(self._tags.closing, self._tags.closing.encode())
+
+    def _splitter(self, chat: Chat, prompt_ids: Sequence[int]) -> ReasoningSplitter | None:
+        begun = chat.messages[-1] if chat.continue_last else None
+        if self._tags is None or (begun is not None and text_of(begun)):
+            return None
+        going_on = begun is not None and begun.reasoning != ""
+        opened = not going_on and self._ends_with(prompt_ids, self._tags.opening)
+        return ReasoningSplitter(self._tags, opened=opened, going_on=going_on)
 
     def _ends_with(self, ids: Sequence[int], tag: str) -> bool:
         """Whether the last of a prompt, white space aside, is this tag: the token, where there is one of it."""
