@@ -6,11 +6,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 
-from hamdam.engine import Chat, Generation, SamplingParams
+from hamdam.engine import Chat, Generation, SamplingParams, Tool
 
 from ..errors import ApiError
 from ..people.identity import Identity
@@ -18,10 +18,19 @@ from ..storage.database import Database
 from ..storage.ids import new_id
 from ..storage.tables import Message
 from ..text_format import read_text_format
+from ..tools import read_tools
 from .audience import Viewer
 from .owner import Owners
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
-from .protocol import ConversationCreated, CreateResponse, ItemAdded, ItemUpdated, ServerEvent
+from .protocol import (
+    CallOutput,
+    ConversationCreated,
+    CreateResponse,
+    InputMessage,
+    ItemAdded,
+    ItemUpdated,
+    ServerEvent,
+)
 from .refusals import engine_refusals
 from .saving import NewRun
 from .temporary import Temporary
@@ -47,12 +56,17 @@ class Ask:
     asked: CreateResponse
     params: SamplingParams
     names: Mapping[str, str]  # of parts of params, as the client called them
+    tools: tuple[Tool, ...]
     viewer: Viewer
 
     @property
     def question(self) -> tuple[str, ...] | None:
-        messages = self.asked.input
+        messages = [item for item in self.asked.input or () if isinstance(item, InputMessage)]
         return tuple(part.text for message in messages for part in message.content) if messages else None
+
+    @property
+    def outputs(self) -> tuple[CallOutput, ...]:
+        return tuple(item for item in self.asked.input or () if isinstance(item, CallOutput))
 
 
 class Asking:
@@ -69,7 +83,8 @@ class Asking:
         form = read_text_format(asked.text.format if asked.text else None, "text.format")
         with engine_refusals("sampling.", names=form.names):
             params = self.engine.sampling_params(form.added_to(asked.sampling, "text.format"), otherwise=BEST)
-        ask = Ask(identity=identity, asked=asked, params=params, names=form.names, viewer=viewer)
+        tools = read_tools(asked.tools)
+        ask = Ask(identity=identity, asked=asked, params=params, names=form.names, tools=tools, viewer=viewer)
         self._refuse(ask)
         return await asyncio.shield(self.turns.own(self._ask(ask)))
 
@@ -89,7 +104,7 @@ class Asking:
         models = (asked.model, asked.conversation.model if asked.conversation else None)
         if any(model not in (None, "default", here) for model in models):
             raise ApiError("model_not_found", "This server has no such model.", param="model")
-        texts = (*(ask.question or ()), asked.instructions or "")
+        texts = (*(ask.question or ()), *(one.output for one in ask.outputs), asked.instructions or "")
         if sum(len(text.encode()) for text in texts) > self.turns.limits.text_bytes:
             raise ApiError("too_large", f"A text may have at most {self.turns.limits.text_bytes} bytes.", param="input")
         goes_on, placed = asked.continue_ is not None, asked.parent_id is not UNSET
@@ -103,7 +118,8 @@ class Asking:
             ("parent_id", placed and goes_on, "Not together with `continue`."),
             ("sampling.n", ask.params.n != 1, "A conversation has one answer at a time."),
             ("sampling.prompt_logprobs", ask.params.prompt_logprobs is not None, "Only /v1 tells these."),
-            ("tools", bool(asked.tools), "This server has no tools."),
+            ("input", len(asked.input or ()) > 1 and ask.question is not None, "One message, or what came of calls."),
+            ("tools", bool(ask.tools and ask.params.structured_outputs), "Not together with a form of the answer."),
         ):
             if wrong:
                 raise ApiError("invalid_field", why, param=field)
@@ -128,7 +144,8 @@ class Asking:
                     # Looked up again: only now is what the run before this one wrote in the database, or in memory.
                     async with database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
-                chat = await self._chat(conversation_id, place, ask.question)
+                chat = replace(await self._chat(conversation_id, place, ask.question, ask.outputs), tools=ask.tools)
+                _refuse_unknown_calls(chat, ask.outputs)
                 with engine_refusals("sampling.", texts="input", names=ask.names):
                     owner = self.owners.of(ask.identity)
                     generation = await self.engine.submit(chat, ask.params, owner=owner, session_id=conversation_id)
@@ -154,9 +171,15 @@ class Asking:
             named = answer.conversation_id if answer else None
         return self.turns.shelves.of(named)
 
-    async def _chat(self, conversation_id: str, place: Place, question: tuple[str, ...] | None) -> Chat:
+    async def _chat(
+        self,
+        conversation_id: str,
+        place: Place,
+        question: tuple[str, ...] | None,
+        outputs: tuple[CallOutput, ...] = (),
+    ) -> Chat:
         newer = {item_id: turn.message() for item_id, turn in self.turns.ahead(conversation_id).items()}
-        return await asyncio.to_thread(chat_of, place, question, newer)
+        return await asyncio.to_thread(chat_of, place, question, newer, outputs)
 
     async def _begin(
         self, ask: Ask, conversation_id: str, response_id: str, place: Place, generation: Generation
@@ -172,8 +195,9 @@ class Asking:
             client_id=asked.client_id,
             model=self.engine.model_name,
             parent_id=place.parent_id,
-            question_id=new_id("msg") if ask.question else None,
+            question_id=new_id("msg") if asked.input else None,
             question=ask.question or (),
+            outputs=ask.outputs,
             instructions=asked.instructions,
             new_conversation=new,
             continued=continued is not None,
@@ -197,8 +221,8 @@ class Asking:
         if (answer := place.continued) is None:
             return None
         if answer.token_ids is not None and answer.ids_fingerprint == self.engine.ids_fingerprint:
-            return Beginning(answer.text, unpack_ids(answer.token_ids), answer.reasoning)
-        return Beginning(answer.text, None if answer.text else (), answer.reasoning)
+            return Beginning(answer.text, unpack_ids(answer.token_ids), answer.answered)
+        return Beginning(answer.text, None if answer.text else (), answer.answered)
 
     async def _known(self, user_id: str, client_id: str) -> Known | None:
         turn = self.turns.find(user_id, client_id=client_id)
@@ -219,6 +243,17 @@ class Asking:
             lock, waiting = self._sent.pop(key)
             if waiting > 1:
                 self._sent[key] = lock, waiting - 1
+
+
+def _refuse_unknown_calls(chat: Chat, outputs: tuple[CallOutput, ...]) -> None:
+    """What came of a call belongs right below the answer that made it."""
+    before = chat.messages[: len(chat.messages) - len(outputs)]
+    made = {call.id for call in before[-1].tool_calls} if before else set()
+    for index, one in enumerate(outputs):
+        if one.call_id not in made:
+            why = "The answer before it makes no such call, or it has its output already."
+            raise ApiError("invalid_field", why, param=f"input[{index}].call_id")
+        made.remove(one.call_id)
 
 
 def _places(asked: CreateResponse) -> int:

@@ -66,7 +66,9 @@ class Conversations:
         ahead = self.turns.ahead(conversation_id)
         for place, item in enumerate(items):
             if turn := ahead.get(item.id):
-                items[place] = replace(item, text=turn.text, reasoning_text=turn.reasoning, status=turn.status)
+                answered = turn.answered
+                said = {"reasoning_text": answered.reasoning, "function_calls": answered.function_calls}
+                items[place] = replace(item, text=turn.text, **said, status=turn.status)
         return _json(ItemPage(conversation, items, has_more))
 
     async def edit(self, request: Request) -> Response:

@@ -46,12 +46,12 @@ class Ending:
 FAULT = ApiError("internal", "The answer failed.").body()
 
 
-def ending_of(finished: Finished, *, going_down: bool, engine_dead: bool) -> Ending:
-    """`going_down`: the server ends its runs, they can go on after the restart."""
+def ending_of(finished: Finished, *, called: bool, going_down: bool, engine_dead: bool) -> Ending:
+    """`called`: the answer makes calls. `going_down`: the server ends its runs, they can go on after the restart."""
     facts: dict[str, Any] = {"usage": usage_dict(finished.usage), "timings": timings_dict(finished.timings)}
     match finished.reason:
         case "stop":
-            return Ending(status="completed", finish_reason="stop", **facts)
+            return Ending(status="completed", finish_reason="tool_calls" if called else "stop", **facts)
         case "length":
             return Ending(status="incomplete", finish_reason="length", **facts)
         case "cancelled" if not going_down:

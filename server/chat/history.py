@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from ..errors import ApiError
 from ..storage.clock import now_us, rfc3339
 from ..storage.tables import Conversation, Message
-from .parts import reasoning_of
+from .parts import Answered, outputs_of
 from .protocol import ConversationInfo, Item
 from .shelves import Shelves
 
@@ -161,6 +161,7 @@ def info_of(row: Conversation) -> ConversationInfo:
 
 
 def item_of(row: Message) -> Item:
+    answered = Answered.of(row.parts)
     return Item(
         id=row.id,
         conversation_id=row.conversation_id,
@@ -168,7 +169,9 @@ def item_of(row: Message) -> Item:
         role=row.role,
         status=row.status,
         text=row.text,
-        reasoning_text=reasoning_of(row.parts),
+        reasoning_text=answered.reasoning,
+        function_calls=answered.function_calls,
+        outputs=list(outputs_of(row.parts)),
         usage=row.usage,
         created_at=rfc3339(row.created_at),
         timings=row.timings,

@@ -16,8 +16,8 @@ from hamdam.engine import Chat, ChatMessage
 from ..errors import ApiError
 from ..storage.tables import Conversation, Message
 from .history import is_mine, message_in, owned
-from .parts import reasoning_of, texts_of
-from .protocol import CreateResponse
+from .parts import ONLY_TEXT, Answered, outputs_of, texts_of
+from .protocol import CallOutput, CreateResponse
 
 MAX_PATH = 20_000  # messages from a leaf to the root: a bound on every walk, above anything a context holds
 CUT = frozenset({"incomplete", "cancelled", "interrupted", "failed"})
@@ -31,7 +31,8 @@ class PathMessage:
     role: str
     text: str
     parts: tuple[str, ...] = ()  # where the client sent several texts
-    reasoning: str = ""
+    answered: Answered = ONLY_TEXT
+    outputs: tuple[CallOutput, ...] = ()  # of calls, where that is what the message is
     token_ids: bytes | None = None
     ids_fingerprint: str | None = None
 
@@ -70,7 +71,7 @@ async def place_of(sql: AsyncSession, conversation: Conversation, asked: CreateR
     if asked.input is None and asked.generate:
         if asked.parent_id is UNSET and path and path[-1].role == "assistant":
             path = path[:-1]  # the active leaf's question, answered again
-        if not path or path[-1].role != "user":
+        if not path or path[-1].role not in ("user", "tool"):
             raise ApiError("invalid_field", "Only a question can be answered again.", param="parent_id")
         parent_id = path[-1].id
     return Place(parent_id, path, instructions)
@@ -87,12 +88,17 @@ async def walk(sql: AsyncSession, conversation_id: str, leaf_id: str) -> tuple[P
     if len(rows) > MAX_PATH:
         raise ApiError("context_length_exceeded", "This conversation has too many messages.")
     return tuple(
-        PathMessage(id, role, text, texts_of(parts), reasoning_of(parts), ids, fingerprint)
+        PathMessage(id, role, text, texts_of(parts), Answered.of(parts), outputs_of(parts), ids, fingerprint)
         for id, role, text, parts, ids, fingerprint in rows
     )
 
 
-def chat_of(place: Place, question: tuple[str, ...] | None, newer: Mapping[str, ChatMessage]) -> Chat:
+def chat_of(
+    place: Place,
+    question: tuple[str, ...] | None,
+    newer: Mapping[str, ChatMessage],
+    outputs: tuple[CallOutput, ...] = (),
+) -> Chat:
     """The whole conversation for the engine. `newer`: answers whose end could not be stored.
 
     Unpacking the ids of a long history takes a while: called off the event loop.
@@ -102,12 +108,21 @@ def chat_of(place: Place, question: tuple[str, ...] | None, newer: Mapping[str, 
         if message.id in newer:
             messages.append(newer[message.id])
             continue
+        if message.outputs:
+            messages += _results(message.outputs)
+            continue
         content = message.parts if len(message.parts) > 1 else message.text
         ids = unpack_ids(message.token_ids) if message.token_ids else None
-        messages.append(ChatMessage(message.role, content, ids, message.ids_fingerprint, message.reasoning))
+        reasoning, calls = message.answered.reasoning, message.answered.calls
+        messages.append(ChatMessage(message.role, content, ids, message.ids_fingerprint, reasoning, calls))
     if question is not None:
         messages.append(ChatMessage("user", question if len(question) > 1 else question[0]))
+    messages += _results(outputs)
     return Chat(tuple(messages), continue_last=place.continued is not None)
+
+
+def _results(outputs: tuple[CallOutput, ...]) -> list[ChatMessage]:
+    return [ChatMessage("tool", one.output, tool_call_id=one.call_id) for one in outputs]
 
 
 def pack_ids(ids: list[int] | tuple[int, ...]) -> bytes:

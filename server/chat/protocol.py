@@ -54,6 +54,13 @@ class InputMessage(Struct, frozen=True, forbid_unknown_fields=True, tag="message
     content: Annotated[list[InputText], Meta(min_length=1, max_length=64)]
 
 
+class CallOutput(Struct, frozen=True, forbid_unknown_fields=True, tag="function_call_output", tag_field="type"):
+    """What came of a call that the answer before it made."""
+
+    call_id: Id
+    output: str
+
+
 class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     model: Id | None = None
 
@@ -66,14 +73,15 @@ class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.creat
     """`parent_id` missing is the active leaf, null is the root (the first question written anew). No input: regenerate.
 
     `instructions` stay with the conversation until others are given. `store` false begins a temporary conversation;
-    later it is as it was begun.
+    later it is as it was begun. `input` is one message, or what came of the calls of the answer before it. `tools` are
+    those that this answer may call: {type: "function", name, description?, parameters?}.
     """
 
     client_id: Id
     conversation_id: Id | None = None
     conversation: NewConversation | None = None
     parent_id: Id | UnsetType | None = UNSET
-    input: Annotated[list[InputMessage], Meta(min_length=1, max_length=1)] | None = None
+    input: Annotated[list[InputMessage | CallOutput], Meta(min_length=1, max_length=128)] | None = None
     continue_: Id | None = field(default=None, name="continue")
     model: Id | None = None
     instructions: str | None = None
@@ -113,10 +121,19 @@ class ConversationInfo(Struct, frozen=True, kw_only=True):
     updated_at: str
 
 
+class FunctionCall(Struct, frozen=True):
+    """A call that an answer makes; `arguments` is the text of a JSON object."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message of the tree. `text` of an answer that is being written is what was written so far.
 
-    `reasoning_text` is what its model thought before it.
+    `reasoning_text` is what its model thought before it, `function_calls` are the calls that it makes. What came of them
+    is an item of role `tool`, whose `outputs` they are.
     """
 
     id: str
@@ -128,6 +145,8 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: dict[str, Any] | None
     created_at: str
     reasoning_text: str = ""
+    function_calls: list[FunctionCall] = []
+    outputs: list[CallOutput] = []
     timings: dict[str, Any] | None = None
     finish_reason: str | None = None
     error: dict[str, Any] | None = None
@@ -250,6 +269,7 @@ class ResponseSnapshot(RunEvent, frozen=True, kw_only=True, tag="response.snapsh
     reasoning_text: str
     status: str
     sequence_number: int
+    function_calls: list[FunctionCall] = []
 
 
 class Numbered(RunEvent, frozen=True, kw_only=True):
@@ -284,14 +304,26 @@ class ReasoningDelta(Delta, frozen=True, kw_only=True, tag="response.reasoning_t
 
 
 class ReasoningDone(Numbered, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
-    """The model has thought and begins to answer."""
-
     item_id: str
     text: str
 
 
 class TextDelta(Delta, frozen=True, kw_only=True, tag="response.output_text.delta"):
     pass
+
+
+class CallDelta(Delta, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
+    """A call is told when it is whole, so its arguments are one delta."""
+
+    call_id: str
+    name: str
+
+
+class CallDone(Numbered, frozen=True, kw_only=True, tag="response.function_call_arguments.done"):
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
 
 
 class TextDone(Numbered, frozen=True, kw_only=True, tag="response.output_text.done"):
@@ -352,6 +384,8 @@ AnyServerEvent = (
     | ResponseInProgress
     | ReasoningDelta
     | ReasoningDone
+    | CallDelta
+    | CallDone
     | TextDelta
     | TextDone
     | ResponseCompleted

@@ -10,7 +10,8 @@ from ..storage.clock import now_us
 from ..storage.database import Database
 from ..storage.tables import Conversation, Message
 from .history import info_of, item_of, message_in, owned
-from .protocol import ConversationInfo, Item
+from .parts import question_parts
+from .protocol import CallOutput, ConversationInfo, Item
 from .shelves import Shelves
 from .title import title_of
 
@@ -30,6 +31,7 @@ class NewRun:
     parent_id: str | None
     question_id: str | None = None
     question: tuple[str, ...] = ()
+    outputs: tuple[CallOutput, ...] = ()  # of calls, in place of a question's texts
     instructions: str | None = None
     new_conversation: bool = False
     continued: bool = False
@@ -135,9 +137,10 @@ class Saving:
             await message_in(sql, run.conversation_id, run.parent_id)  # it may have been deleted since we looked
         rows, parent_id = [], run.parent_id
         if run.question_id is not None:
-            question = Message(id=run.question_id, parent_id=parent_id, role="user", status="completed")
-            question.text, question.created_at = "".join(run.question), now
-            question.parts = [{"type": "input_text", "text": text} for text in run.question]
+            role, texts = ("tool", [one.output for one in run.outputs]) if run.outputs else ("user", run.question)
+            question = Message(id=run.question_id, parent_id=parent_id, role=role, status="completed")
+            question.text, question.created_at = ("\n" if run.outputs else "").join(texts), now
+            question.parts = question_parts(run.question, run.outputs)
             rows.append(question)
             parent_id = question.id
         answer = Message(id=run.answer_id, parent_id=parent_id, role="assistant", status="in_progress", model=run.model)

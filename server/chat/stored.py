@@ -1,7 +1,7 @@
 """A run as the database has it, said again in events, for whoever comes when it is no longer in memory. No queries."""
 from ..storage.tables import Message
 from .ending import Ending
-from .parts import reasoning_of
+from .parts import Answered
 from .protocol import ResponseCreated, ResponseSnapshot, RunEnd, RunState
 
 
@@ -15,8 +15,15 @@ def created_of(row: Message) -> ResponseCreated:
 
 def snapshot_of(row: Message) -> ResponseSnapshot:
     number = max(row.last_sequence - 1, 0)
-    said = {"text": row.text, "reasoning_text": reasoning_of(row.parts)}
-    return ResponseSnapshot(**_ids(row), **said, status=_status(row), sequence_number=number)
+    answered = Answered.of(row.parts)
+    return ResponseSnapshot(
+        **_ids(row),
+        text=row.text,
+        reasoning_text=answered.reasoning,
+        function_calls=answered.function_calls,
+        status=_status(row),
+        sequence_number=number,
+    )
 
 
 def end_of(row: Message) -> RunEnd:

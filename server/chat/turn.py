@@ -7,13 +7,26 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from hamdam.engine import ChatMessage, Finished, Generation, Prefilled, Queued, Reasoning, Started, Text
+from hamdam.engine import (
+    Called,
+    ChatMessage,
+    Finished,
+    Generation,
+    Prefilled,
+    Queued,
+    Reasoning,
+    Started,
+    Text,
+    ToolCall,
+)
 
 from ..logprobs import listed
 from .ending import Ending
-from .parts import answer_parts
+from .parts import ONLY_TEXT, Answered
 from .place import pack_ids
 from .protocol import (
+    CallDelta,
+    CallDone,
     Delta,
     Numbered,
     ReasoningDelta,
@@ -53,7 +66,7 @@ class Beginning:
 
     text: str = ""
     token_ids: tuple[int, ...] | None = ()
-    reasoning: str = ""
+    answered: Answered = ONLY_TEXT
 
 
 class Turn:
@@ -70,7 +83,8 @@ class Turn:
         self.ended = asyncio.Event()
         self.saved = 0  # the last number whose text is in the database while this runs
         self._pieces = [self.beginning.text]
-        self._thoughts = [self.beginning.reasoning]
+        self._thoughts = [self.beginning.answered.reasoning]
+        self._calls: list[ToolCall] = []  # of this run
         self._thinking = False
         self._token_ids: list[int] = []  # of this run
         self._versions = 0
@@ -89,6 +103,16 @@ class Turn:
         return _joined(self._thoughts)
 
     @property
+    def answered(self) -> Answered:
+        """What the answer has beside its text."""
+        return Answered(self.reasoning, (*self.beginning.answered.calls, *self._calls))
+
+    @property
+    def called(self) -> bool:
+        """Whether this run makes calls."""
+        return bool(self._calls)
+
+    @property
     def status(self) -> str:
         if self.end is None:
             return "in_progress"
@@ -100,8 +124,16 @@ class Turn:
     def snapshot(self) -> ResponseSnapshot:
         """All but the end, which is always sent as itself. Text and number are read together, with no wait between."""
         number = len(self.numbered) - (self.end is not None)
-        said = {"item_id": self.names.item_id, "text": self.text, "reasoning_text": self.reasoning}
-        return ResponseSnapshot(**self._ids, **said, status=self.status, sequence_number=number)
+        answered = self.answered
+        return ResponseSnapshot(
+            **self._ids,
+            item_id=self.names.item_id,
+            text=self.text,
+            reasoning_text=answered.reasoning,
+            function_calls=answered.function_calls,
+            status=self.status,
+            sequence_number=number,
+        )
 
     async def follow(self) -> Finished:
         """Grow by what the generation tells. Its end is not in the list when this returns: it is to be stored first."""
@@ -117,6 +149,8 @@ class Turn:
                     self._tell(ResponsePrefill, clock(), done=event.done, total=event.total)
                 case Text() | Reasoning():
                     self._grow(event, clock())
+                case Called():
+                    self._call(event)
                 case Finished():
                     return event
         raise RuntimeError("a generation ended without saying so")
@@ -137,7 +171,8 @@ class Turn:
 
     def message(self) -> ChatMessage:
         """The answer as the engine is told it."""
-        return ChatMessage("assistant", self.text, reasoning=self.reasoning)
+        answered = self.answered
+        return ChatMessage("assistant", self.text, reasoning=answered.reasoning, tool_calls=answered.calls)
 
     def written(self) -> Written:
         """The answer's row, as far as it is."""
@@ -147,7 +182,7 @@ class Turn:
             response_id=self.names.response_id,
             conversation_id=self.names.conversation_id,
             text=self.text,
-            parts=answer_parts(self.reasoning),
+            parts=self.answered.parts,
             token_ids=pack_ids((*before, *self._token_ids)) if before is not None else None,
             ids_fingerprint=self.ids_fingerprint if before is not None else None,
             last_sequence=len(self.numbered),
@@ -182,6 +217,16 @@ class Turn:
         output, tps = usage.output_tokens, (usage.output_tokens - 1) / lasted if lasted else 0.0
         facts = {"tps": round(tps, 1), "output_tokens": output, "context_used": usage.total_tokens}
         self._tell(ResponseStats, now, STATE_EVERY_S, **facts)
+
+    def _call(self, event: Called) -> None:
+        self._token_ids.extend(event.token_ids)
+        self.states.pop(ResponsePrefill, None)
+        self._end_thinking()
+        self._calls.append(event.call)
+        arguments, logprobs = event.call.arguments, listed(event.logprobs) or None
+        names = {"item_id": self.names.item_id, "call_id": event.call.id, "name": event.call.name}
+        self.add(CallDelta, **names, delta=arguments, logprobs=logprobs)
+        self.add(CallDone, **names, arguments=arguments)
 
     def _end_thinking(self) -> None:
         if self._thinking:

@@ -154,7 +154,8 @@ class Turns:
             return Finished("failed", turn.generation.usage, turn.generation.token_ids, Timings())
 
     async def _end(self, turn: Turn, finished: Finished) -> None:
-        ending = ending_of(finished, going_down=self.draining, engine_dead=self.engine.stats().state == "dead")
+        dead = self.engine.stats().state == "dead"
+        ending = ending_of(finished, called=turn.called, going_down=self.draining, engine_dead=dead)
         end, row = turn.ending(ending, finished.token_ids)
         try:
             conversation = await self.saving.finish(row)

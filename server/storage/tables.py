@@ -99,7 +99,7 @@ class Conversation(Table):
 
 
 class Message(Table):
-    """One node of a conversation's tree; `parent_id` never changes. role: user | assistant | system.
+    """One node of a conversation's tree; `parent_id` never changes. role: user | assistant | system | tool.
 
     status: in_progress | completed | incomplete | cancelled | failed | interrupted (a question is completed at once).
     `token_ids` are the answer's sampled ids, little-endian uint32, under `ids_fingerprint`. `response_id` is the run

@@ -160,3 +160,17 @@ test("what the model thinks grows apart from its answer, and a snapshot and a st
   later.merge([item("q", null, "user"), item("a", "q", "assistant", { reasoning_text: "Hm" })], "a");
   assert.equal(later.path.value[1]?.message.value.reasoning, "Hm");
 });
+
+test("a call is shown when it is whole, and what came of it is a message of its own", () => {
+  const chat = asked();
+  const call = { call_id: "c", name: "f", arguments: "{}" };
+  const half = { ...OF_RUN, type: "response.function_call_arguments.delta", item_id: "a", delta: "{}", sequence_number: 3 } as const;
+  const whole = { ...OF_RUN, type: "response.function_call_arguments.done", item_id: "a", ...call, sequence_number: 4 } as const;
+  for (const event of [created, started, half, whole, completed(5)]) assert.equal(chat.apply(event), "ok");
+  assert.deepEqual(chat.path.value[1]?.message.value.calls, [call]);
+  const outputs = [{ call_id: "c", output: "31" }];
+  const later = new Chat("conv");
+  later.merge([item("q", null, "user"), item("a", "q", "assistant", { function_calls: [call] }), item("t", "a", "tool", { outputs })], "t");
+  assert.deepEqual(later.path.value[1]?.message.value.calls, [call]);
+  assert.deepEqual(later.path.value[2]?.message.value.outputs, outputs);
+});

@@ -3,6 +3,7 @@ import { effect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { canContinue } from "./actions.ts";
 import { Branches, CopyButton } from "./branches.tsx";
+import { Calls } from "./calls.tsx";
 import type { Message, Place } from "./chat.ts";
 import { furnish } from "./code.ts";
 import { directionOf, GrowingDirection } from "./direction.ts";
@@ -20,7 +21,7 @@ export function Answer({ place }: { place: Place }) {
   const { state, actions } = usePage();
   const body = useRef<HTMLDivElement>(null);
   const message = place.message.value;
-  const { id, text, reasoning, status, error, saved } = message;
+  const { id, text, reasoning, calls, status, error, saved } = message;
   const growing = useMemo(() => new GrowingDirection(directionOf(questionOf(state.chat.peek().tree.peek().get(place.parent_id ?? "")))), []);
   const open = status === "in_progress";
   const direction = overrides.value[id] ?? growing.of(text, !open);
@@ -32,8 +33,9 @@ export function Answer({ place }: { place: Place }) {
       <h2 class="visually-hidden">{t("message.answer")}</h2>
       {reasoning !== "" && <Reasoning text={reasoning} thinking={open && text === ""} start={direction} />}
       <div class="prose" dir={direction} ref={body} />
+      <Calls calls={calls} />
       {open && text + reasoning === "" && <Waiting message={message} />}
-      {status === "completed" && text === "" && <p class="quiet">{t("answer.empty")}</p>}
+      {status === "completed" && text === "" && calls.length === 0 && <p class="quiet">{t("answer.empty")}</p>}
       {status === "failed" && <Problem error={error} lead={t("answer.failed")} action={t("message.regenerate")} onAction={() => actions.regenerate(place)} />}
       {(status === "cancelled" || status === "incomplete" || status === "interrupted") && (
         <Problem error={error} lead={t(`answer.${status}`)} {...(canContinue(message) ? { action: t("message.continue"), onAction: () => actions.continueAnswer(place) } : {})} />

@@ -1,6 +1,6 @@
 // One conversation as the page holds it: its tree of messages and the runs that write in it. It applies events; it sends none (actions.ts).
 import { computed, type Signal, signal } from "@preact/signals";
-import { ENDS, type ErrorBody, type Item, type RunEvent, type RunState, type Status, type Timings, type Usage } from "./protocol.ts";
+import { ENDS, type ErrorBody, type FunctionCall, type FunctionCallOutput, type Item, type RunEvent, type RunState, type Status, type Timings, type Usage } from "./protocol.ts";
 import { RunCursor } from "./run.ts";
 import { type Node, Tree } from "./tree.ts";
 
@@ -17,6 +17,9 @@ export interface Message {
   readonly text: string;
   /** What the model thought before it answered. */
   readonly reasoning: string;
+  /** The calls of tools that it makes; of a message of role tool, what came of them. */
+  readonly calls: readonly FunctionCall[];
+  readonly outputs?: readonly FunctionCallOutput[] | undefined;
   readonly status: Status;
   /** Whether the server has it. A question that was refused is kept, so that nothing written is lost. */
   readonly saved: "yes" | "pending" | "refused";
@@ -157,7 +160,7 @@ export class Chat {
     else if (event.type === "response.stats") return "ok";
     else if (event.type === "response.snapshot") {
       if (run.takeSnapshot(event.sequence_number, event.status !== "in_progress") === "apply") {
-        message.value = { ...now, text: event.text, reasoning: event.reasoning_text, status: event.status, progress: undefined };
+        message.value = { ...now, text: event.text, reasoning: event.reasoning_text, calls: event.function_calls ?? [], status: event.status, progress: undefined };
       }
     } else {
       const verdict = run.take(event.sequence_number, event.from_seq ?? event.sequence_number);
@@ -178,6 +181,10 @@ function after(now: Message, event: Exclude<RunEvent, { type: "response.queued" 
       return { ...now, reasoning: now.reasoning + event.delta, progress: undefined };
     case "response.reasoning_text.done":
       return { ...now, reasoning: event.text };
+    case "response.function_call_arguments.delta":
+      return now; // a call is shown when it is whole
+    case "response.function_call_arguments.done":
+      return { ...now, calls: [...now.calls, { call_id: event.call_id, name: event.name, arguments: event.arguments }], progress: undefined };
     case "response.output_text.delta":
       return { ...now, text: now.text + event.delta, progress: undefined };
     case "response.output_text.done":
@@ -188,12 +195,12 @@ function after(now: Message, event: Exclude<RunEvent, { type: "response.queued" 
 }
 
 function messageOf(item: Item): Message {
-  const { id, role, text, status, usage, timings, error } = item;
-  return { id, role, text, reasoning: item.reasoning_text ?? "", status, usage, timings, error, saved: "yes" };
+  const { id, role, text, status, usage, timings, error, outputs } = item;
+  return { id, role, text, reasoning: item.reasoning_text ?? "", calls: item.function_calls ?? [], outputs, status, usage, timings, error, saved: "yes" };
 }
 
 function pending(id: string, parent_id: string | null, fields: Pick<Message, "role" | "text" | "status">): Place {
-  return { id, parent_id, key: id, message: signal({ id, saved: "pending", reasoning: "", ...fields }) };
+  return { id, parent_id, key: id, message: signal({ id, saved: "pending", reasoning: "", calls: [], ...fields }) };
 }
 
 /** Creation order: a page of older messages goes before what was there. */

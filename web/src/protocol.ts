@@ -23,14 +23,27 @@ export interface ErrorBody {
   response_id?: string | null;
 }
 
+export interface FunctionCall {
+  call_id: string;
+  name: string;
+  arguments: string;
+}
+
+export interface FunctionCallOutput {
+  call_id: string;
+  output: string;
+}
+
 export interface Item {
   id: string;
   conversation_id: string;
   parent_id: string | null;
-  role: "user" | "assistant" | "system";
+  role: "user" | "assistant" | "system" | "tool";
   status: Status;
   text: string;
   reasoning_text?: string;
+  function_calls?: FunctionCall[];
+  outputs?: FunctionCallOutput[];
   usage?: Usage | null;
   timings?: Timings | null;
   error?: ErrorBody | null;
@@ -72,9 +85,11 @@ export type NumberedEvent =
   | ({ type: "response.in_progress"; input_tokens: number; cached_tokens: number } & Numbered)
   | ({ type: "response.output_text.delta" | "response.reasoning_text.delta"; item_id: string; delta: string } & Numbered)
   | ({ type: "response.output_text.done" | "response.reasoning_text.done"; item_id: string; text: string } & Numbered)
+  | ({ type: "response.function_call_arguments.delta"; item_id: string; delta: string } & Numbered)
+  | ({ type: "response.function_call_arguments.done"; item_id: string } & FunctionCall & Numbered)
   | ({ type: "response.completed" | "response.incomplete" | "response.cancelled" | "response.failed" | "response.interrupted" } & EndFields);
 
-export type SnapshotEvent = { type: "response.snapshot"; item_id: string; text: string; reasoning_text: string; status: Status; sequence_number: number } & OfRun;
+export type SnapshotEvent = { type: "response.snapshot"; item_id: string; text: string; reasoning_text: string; function_calls?: FunctionCall[]; status: Status; sequence_number: number } & OfRun;
 
 export type RunEvent =
   | NumberedEvent

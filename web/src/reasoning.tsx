@@ -5,7 +5,7 @@ import { t } from "./i18n.ts";
 export function Reasoning({ text, thinking, start }: { text: string; thinking: boolean; start: Direction }) {
   const direction = directionOf(text, start);
   return (
-    <details class="reasoning">
+    <details class="folded">
       <summary>
         {thinking && <span class="pulse" aria-hidden="true" />}
         {t(thinking ? "answer.thinking" : "answer.reasoning")}

@@ -2,6 +2,7 @@
 import { useComputed } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Answer } from "./answer.tsx";
+import { Results } from "./calls.tsx";
 import { ECHO, type Place } from "./chat.ts";
 import { Icon } from "./icons.tsx";
 import { has, t } from "./i18n.ts";
@@ -33,7 +34,9 @@ export function Thread() {
           )}
           {turns.value.map((turn, i) => (
             <section key={turn[0]?.key} class={`turn ${i === turns.value.length - 1 && turn[0]?.key.startsWith(ECHO) ? "fresh" : ""}`}>
-              {turn.map((place) => (place.message.peek().role === "user" ? <Question key={place.key} place={place} /> : <Answer key={place.key} place={place} />))}
+              {turn.map((place) => (
+                <MessageOf key={place.key} place={place} />
+              ))}
             </section>
           ))}
           {problem && (
@@ -53,6 +56,12 @@ export function Thread() {
       )}
     </div>
   );
+}
+
+function MessageOf({ place }: { place: Place }) {
+  const { role, outputs } = place.message.peek();
+  if (role === "tool") return <Results outputs={outputs ?? []} />;
+  return role === "user" ? <Question place={place} /> : <Answer place={place} />;
 }
 
 /** A question with what answers it. */

@@ -170,7 +170,7 @@ REFUSED: list[tuple[dict, str]] = [
     ({"sampling": {"stop_token_ids": [10**6]}}, "sampling.stop_token_ids"),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
-    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ({"conversation": None}, "conversation"),
     ({"conversation_id": "conv_x"}, "conversation"),
     ({"parent_id": "msg_x"}, "parent_id"),

@@ -1,0 +1,134 @@
+"""Tools over the socket: calls are told, kept with the answer, and answered by an input item."""
+from typing import Any
+
+from sqlalchemy import select
+from world import World, in_world
+
+from hamdam.server.storage.tables import Message
+
+WEATHER = {
+    "type": "function", "name": "get_weather", "description": "The weather somewhere",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+}  # fmt: skip
+ARGUMENTS = '{"place": "تهران\u200c"}'
+CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
+
+
+def reply(question: str) -> str:
+    if "<tool_response>" in question:
+        return f"It is warm: {question.split()[1]}"
+    return "Gladly." if question == "Thanks" else f"Let me see.\n{CALL}\n{CALL}"
+
+
+def output(call: dict[str, Any], text: str) -> dict[str, str]:
+    return {"type": "function_call_output", "call_id": call["call_id"], "output": text}
+
+
+def told(run: Any, kind: str) -> list[dict[str, Any]]:
+    return [event for event in run.events if event["type"] == f"response.function_call_arguments.{kind}"]
+
+
+@in_world(reply)
+async def test_a_call_is_told_kept_and_answered(world: World) -> None:
+    key = await world.key("ana")
+    async with world.client(key) as ana, world.http(key) as http:
+        run = await ana.ask("Is it warm?", tools=[WEATHER])
+        assert (run.text, run.end["type"]) == ("Let me see.", "response.completed")
+        deltas, calls = told(run, "delta"), told(run, "done")
+        assert [event["arguments"] for event in calls] == [event["delta"] for event in deltas] == [ARGUMENTS] * 2
+        assert {event["name"] for event in (*deltas, *calls)} == {"get_weather"}
+        assert len({event["call_id"] for event in calls}) == 2
+        kept = [{"call_id": e["call_id"], "name": e["name"], "arguments": e["arguments"]} for e in calls]
+        async with world.database.read() as sql:
+            row = await sql.scalar(select(Message).where(Message.id == run.item))
+        assert row.parts == [{"type": "function_call"} | call for call in kept]
+        assert row.finish_reason == "tool_calls"
+        outputs = [output(calls[0], "31 °C"), output(calls[1], "sunny")]
+        more = await ana.ask(conversation_id=run.conversation, input=outputs, tools=[WEATHER])
+        assert more.text == "It is warm: 31"
+        items = (await http.get(f"/api/conversations/{run.conversation}")).json()["items"]
+        assert [item["role"] for item in items] == ["user", "assistant", "tool", "assistant"]
+        assert items[1]["function_calls"] == kept
+        assert items[2]["outputs"] == outputs
+        assert "function_calls" not in items[3]
+        again = await ana.ask(conversation_id=run.conversation)
+        assert again.text == "It is warm: 31", "answered once more, below the outputs"
+        assert (await ana.ask("Thanks", conversation_id=run.conversation)).text == "Gladly."
+
+
+@in_world(reply)
+async def test_the_model_sees_its_calls_and_what_came_of_them_in_the_next_turns(world: World) -> None:
+    prompts: list[str] = []
+    answer = world.runner._answer
+
+    def heard(prompt: list[int]) -> list[int]:
+        prompts.append(world.runner.tokenizer.decode(prompt, skip_special_tokens=False))
+        return answer(prompt)
+
+    world.runner._answer = heard
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("Is it warm?", tools=[WEATHER])
+        assert prompts[-1].count("The weather somewhere") == 1
+        outputs = [output(call, f"{number} °C") for number, call in enumerate(told(run, "done"), 31)]
+        await ana.ask(conversation_id=run.conversation, input=outputs, tools=[WEATHER])
+        for text, times in (("The weather somewhere", 1), (ARGUMENTS, 2), ("31 °C", 1), ("32 °C", 1)):
+            assert prompts[-1].count(text) == times, text
+        await ana.ask("Thanks", conversation_id=run.conversation)
+        assert "The weather somewhere" not in prompts[-1], "tools are those of one response"
+        assert prompts[-1].count(ARGUMENTS) == 2
+
+
+@in_world(reply)
+async def test_a_repeated_question_and_a_late_viewer_hear_of_the_calls(world: World) -> None:
+    key = await world.key("ana")
+    async with world.client(key) as ana, world.client(key) as other:
+        run = await ana.ask("Is it warm?", tools=[WEATHER], client_id="once")
+        calls = [call["call_id"] for call in told(run, "done")]
+        world.turns._by_response.clear()
+        world.turns._by_client.clear()
+        await other.send(type="response.create", client_id="once", conversation={}, input=[], tools=[])
+        refused = await other.until("error")
+        assert refused["error"]["param"] == "input"
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Is it warm?"}]}
+        await other.send(type="response.create", client_id="once", conversation={}, input=[message])
+        snapshot = await other.until("response.snapshot")
+        assert [call["call_id"] for call in snapshot["function_calls"]] == calls
+
+
+@in_world(reply)
+async def test_what_is_wrong_with_tools_and_outputs_is_refused_by_name(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("Is it warm?", tools=[WEATHER])
+        [first, second] = told(run, "done")
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
+        here: dict[str, Any] = {"conversation_id": run.conversation}
+        for given, param in (
+            (here | {"input": [output(first, "a"), {"type": "function_call_output", "call_id": "none", "output": "x"}]},
+             "input[1].call_id"),
+            (here | {"input": [output(first, "a"), output(first, "b")]}, "input[1].call_id"),
+            (here | {"input": [output(first, "a"), message]}, "input"),
+            (here | {"input": [message, message]}, "input"),
+            (here | {"input": [{"type": "function_call_output", "call_id": "x"}]}, "input[0].output"),
+            (here | {"input": [output(first, "\0")]}, "input"),
+            ({"conversation": {}, "input": [output(first, "a")]}, "input[0].call_id"),
+            (here | {"input": [message], "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+            (here | {"input": [message], "tools": [WEATHER, WEATHER]}, "tools[1].name"),
+            (here | {"input": [message], "tools": [WEATHER], "text": {"format": {"type": "json_object"}}}, "tools"),
+        ):  # fmt: skip
+            error = await ana.refused(type="response.create", client_id="c", **given)
+            assert (error["code"], error["param"]) == ("invalid_field", param)
+        assert not world.engine._open
+        fine = await ana.ask(input=[output(second, "a"), output(first, "b")], tools=[WEATHER], **here)
+        assert fine.text == "It is warm: a"
+        error = await ana.refused(type="response.create", client_id="c", input=[output(first, "a")], **here)
+        assert error["param"] == "input[0].call_id"
+
+
+@in_world(reply)
+async def test_a_call_of_a_temporary_conversation_is_kept_no_longer_than_it(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("Is it warm?", tools=[WEATHER], store=False)
+        outputs = [output(call, "31 °C") for call in told(run, "done")]
+        assert (await ana.ask(conversation_id=run.conversation, input=outputs)).text == "It is warm: 31"
+        async with world.database.read() as sql:
+            assert await sql.scalar(select(Message)) is None
