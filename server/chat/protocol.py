@@ -132,8 +132,8 @@ class FunctionCall(Struct, frozen=True):
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message of the tree. `text` of an answer that is being written is what was written so far.
 
-    `reasoning_text` is what its model thought before it, `function_calls` are the calls that it makes. What came of them
-    is an item of role `tool`, whose `outputs` they are.
+    `reasoning_text` is what its model thought before it, `function_calls` are those that it makes. What came of them is
+    an item of role `tool`, whose `outputs` they are.
     """
 
     id: str
