@@ -8,6 +8,8 @@ from hamdam.kernels.cpu.facts import Floats
 
 from ..policy.batch import Logprobs
 
+RUN = 64
+
 
 def logprobs(logits: Floats, drawn: int, top: int) -> Logprobs:
     """logits: [vocabulary], finite, as the model gave them. top: how many of the likeliest ids."""
@@ -18,10 +20,16 @@ def logprobs(logits: Floats, drawn: int, top: int) -> Logprobs:
 
 
 def _likeliest(logits: Floats, count: int) -> list[int]:
-    """The ids of the largest, largest first, of equal ones the lower id first."""
-    if not (count := min(count, len(logits))):
+    """The ids of the largest, largest first, of equal ones the lower id first.
+
+    They are sought among what is not below the largest of some run, of which there are few: `count` runs have as large
+    a one. To partition all takes four times as long as everything else here.
+    """
+    if not count:
         return []
-    least = np.partition(logits, -count)[-count]
+    whole = len(logits) // RUN * RUN
+    firsts = np.append(logits[:whole].reshape(-1, RUN).max(1), logits[whole:])
+    least = np.partition(firsts, -count)[-count] if count < len(firsts) else -np.inf
     ids = np.flatnonzero(logits >= least)
     found: list[int] = ids[np.argsort(-logits[ids], kind="stable")][:count].tolist()
     return found

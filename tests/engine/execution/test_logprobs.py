@@ -65,6 +65,15 @@ def test_of_equal_logits_the_lower_ids_are_listed_lowest_first() -> None:
     assert [id for id, _ in found.logprobs.top] == expected
 
 
+@pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 127, 640, 1300, 5000])
+def test_the_likeliest_are_found_in_a_vocabulary_of_any_size(size: int) -> None:
+    for seed in range(20):
+        row = torch.randn(size, generator=torch.Generator().manual_seed(seed))
+        if seed % 2:
+            row = (row * 2).round()  # ties
+        assert agree(logprobs(row.numpy(), 0, 20), right(row, 0, 20))
+
+
 def test_no_more_are_listed_than_the_vocabulary_has() -> None:
     assert [id for id, _ in logprobs(np.array([1, 3, 2], np.float32), 0, 20).top] == [1, 2, 0]
 
