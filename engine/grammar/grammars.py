@@ -20,13 +20,13 @@ from .lexicon import Lexicon
 from .matcher import Grammar, plain
 from .sources import lark, quoted
 
-KEPT, KEPT_FOR_ONE = 64, 8  # compiled grammars in memory: in all, and of those that one owner brought
+KEPT, KEPT_FOR_ONE = 64, 4  # compiled grammars in memory: in all, and of those that one owner brought
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,  # some 20 ms
     "step_lexer_fuel": 200_000,  # a mask: some 10 ms
     "step_max_items": 50_000,
     "max_items_in_row": 10_000,  # an object of 2,000 properties that are all optional
-    "max_lexer_states": 100_000,  # of 1 to 2 kB
+    "max_lexer_states": 100_000,  # some 10 MB; three a character of a string whose length is bounded
     "max_grammar_size": 500_000,
 }
 _WHERE = re.compile(r"^at (\d+)\((\d+)\): ")

@@ -109,6 +109,23 @@ def test_every_other_kind_is_asked_by_one_name_at_both_doors(tmp_path: Path) -> 
     asyncio.run(scene())
 
 
+def test_an_answer_that_was_cut_goes_on_in_its_form(tmp_path: Path) -> None:
+    form: dict[str, Any] = {"structured_outputs": {"json": {"const": {"city": ["Tehran", 1]}}}}
+
+    async def scene() -> None:
+        async with doors(tmp_path) as (_, _http, ana):
+            cut = await ana.ask("x", sampling=form | {"max_tokens": 9, "temperature": 1})
+            assert cut.end is not None and cut.end["type"] == "response.incomplete"
+            other = {"type": "response.create", "client_id": "d", "continue": cut.item}
+            error = await ana.refused(**other, sampling={"structured_outputs": {"regex": "[0-9]"}})
+            assert error["param"] == "sampling.structured_outputs"
+            rest = await ana.ask(**{"continue": cut.item}, sampling=form | {"max_tokens": 300, "temperature": 1})
+            assert rest.end is not None and rest.end["type"] == "response.completed"
+            assert json.loads(cut.text + rest.text.removeprefix(cut.text)) == {"city": ["Tehran", 1]}
+
+    asyncio.run(scene())
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"response_format": "json"}, "response_format"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),

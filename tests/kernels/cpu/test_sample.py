@@ -53,6 +53,21 @@ def test_ids_are_those_that_the_reference_draws(vocabulary: int) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("allowed", [0.001, 0.3, 0.999, 1.0])
+def test_what_a_mask_leaves_out_is_as_if_it_was_banned_id_by_id(vocabulary: int, allowed: float) -> None:
+    random = np.random.default_rng(vocabulary)
+    for number in range(20):
+        logits = random.standard_normal(vocabulary).astype(np.float32)
+        logits[random.random(vocabulary) >= allowed] = -np.inf
+        first = int(random.integers(vocabulary))
+        logits[first : first + 40] = -np.inf  # and whole words of it
+        logits[random.integers(vocabulary)] = 1
+        top_k, top_p, uniform = int(random.choice([0, 3])), float(random.choice([1.0, 0.9])), float(random.random())
+        settings = (float(number % 2), top_k, top_p, 0.0, uniform)
+        assert draw(logits, *settings, by_mask=True) == draw(logits, *settings)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_greedy_takes_the_lowest_id_of_the_largest(vocabulary: int) -> None:
     random = np.random.default_rng(vocabulary)
     for _ in range(20):
