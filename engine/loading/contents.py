@@ -86,15 +86,9 @@ class Checkpoint:
     def pieces(self, *, keep: bool) -> Iterator[tuple[str, Any]]:
         """The same as models.weights.assign takes them: of large ones some rows at a time. keep: the layers' matrices
         and the head come whole and quantised, where a form of kernels.quantized can hold them as they are."""
-        from .torch_tensors import quantised_matrix, some_rows
+        from .torch_tensors import pieces
 
-        for name in self.weights.shapes:
-            asked = keep and name.endswith(("_proj.weight", "lm_head.weight"))
-            matrix = quantised_matrix(self.weights, name) if asked else None
-            if matrix is not None:
-                yield name, matrix
-            else:
-                yield from ((name, piece) for piece in some_rows(self.weights, name))
+        return pieces(self.weights, keep=keep)
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of

@@ -11,10 +11,12 @@ from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pac
 from hamdam.kernels.quantized_files import from_gguf
 from hamdam.kernels.quantized_whole import stacked
 
-from ..models.weights import Piece
+from ..models.weights import PACKED, Piece
 from .coded import Coded
 from .contents import Weights
 from .numbers import Numbers, spans
+
+HEAD = "lm_head.weight"
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
@@ -23,14 +25,19 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
     return tensor.view(torch.bfloat16) if numbers.dtype == "BF16" else tensor
 
 
-def some_rows(weights: Weights, name: str) -> Iterator[Piece]:
-    """A tensor piece by piece, so that a large one is never there twice."""
-    shape = weights.shapes[name]
-    for rows in spans(range(shape[0]), int(np.prod(shape[1:]))):
-        yield Piece(rows.start, as_tensor(weights.read(name, rows)), shape)
+def pieces(weights: Weights, *, keep: bool) -> Iterator[tuple[str, Piece | W4A16 | W8A16]]:
+    """As Checkpoint.pieces. The head first: it is the largest matrix, and in memory twice while it is packed."""
+    for name in sorted(weights.shapes, key=lambda name: name != HEAD):
+        matrix = _quantised(weights, name) if keep and name.endswith(PACKED) else None
+        if matrix is not None:
+            yield name, matrix
+            continue
+        shape = weights.shapes[name]
+        for rows in spans(range(shape[0]), int(np.prod(shape[1:]))):
+            yield name, Piece(rows.start, as_tensor(weights.read(name, rows)), shape)
 
 
-def quantised_matrix(weights: Weights, name: str) -> W4A16 | W8A16 | None:
+def _quantised(weights: Weights, name: str) -> W4A16 | W8A16 | None:
     """As it is stored, to the bit; None where it is stored as plain numbers, or as no form has it."""
     parts = []
     for rows in spans(range(weights.shapes[name][0]), weights.shapes[name][1], unit=FP8_BLOCK):

@@ -13,7 +13,7 @@ from hamdam.kernels.ops import Attention, Ops, Rows, Weight
 from .config import ModelConfig
 from .layer import Layer
 from .rotary import rotary_tables
-from .weights import Packing, Source, assign, emptied
+from .weights import Source, assign, emptied
 
 
 class Llama:
@@ -54,8 +54,8 @@ class Llama:
         parameters = self._parameters
         # A tied head is the embedding, also where the checkpoint holds a head beside it.
         wanted = ((name, tensor) for name, tensor in tensors if not (tied and name == "lm_head.weight"))
-        packing = Packing(self.ops, assign(parameters, wanted))
-        parameters.clear()  # the matrices are freed as they are packed: one layer at a time is in memory twice
+        packing = assign(parameters, wanted, self.ops)
+        parameters.clear()
         if self.config.norm_offset:  # from what is added to 1 to the factors themselves
             for weight in (self.norm, *(weight for layer in self.layers for _, weight in layer.norms())):
                 weight += 1

@@ -1,6 +1,5 @@
 """Assigning a checkpoint's tensors to a model's parameters, each exactly once. It knows no architecture."""
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,6 +12,8 @@ from hamdam.kernels.quantized_whole import stacked
 from ..errors import ModelError
 
 LISTED = 5  # names in an error; a wrong checkpoint can have thousands
+PACKED = ("_proj.weight", "lm_head.weight")
+"""How the names of matrices end that models have packed and may have quantised; an embedding is looked up in."""
 
 
 class Piece(NamedTuple):
@@ -37,16 +38,17 @@ def emptied(parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return parameters
 
 
-def assign(parameters: Mapping[str, Tensor], tensors: Iterable[tuple[str, Source]]) -> "Kept":
+def assign(parameters: Mapping[str, Tensor], tensors: Iterable[tuple[str, Source]], ops: Packs) -> "Packing":
     """Copies each tensor over the parameter of its name, converting the dtype; a quantised matrix is kept as it is.
 
-    Raises ModelError where a name comes twice, a shape differs, or names are missing or unexpected: a parameter left as
-    it was allocated would answer with garbage, and a tensor left over means that the model is another one.
+    A matrix is packed when the last of its parts is there, so that no more than one is in memory twice. Raises
+    ModelError where a name comes twice, a shape differs, or names are missing or unexpected: a parameter left as it was
+    allocated would answer with garbage, and a tensor left over means that the model is another one.
     """
-    fused = {storage.key: storage for storage in _storages(parameters)}
+    packing = Packing(ops)
+    shared = {name: one for one in _shared(parameters) for name in one.parts}
     assigned: dict[str, int] = {}  # rows that came
     unexpected: list[str] = []
-    quantised: dict[str, W4A16 | W8A16] = {}
     for name, tensor in tensors:
         parameter = parameters.get(name)
         if parameter is None:
@@ -59,88 +61,95 @@ def assign(parameters: Mapping[str, Tensor], tensors: Iterable[tuple[str, Source
             wanted = list(parameter.shape)
             raise ModelError(f"tensor {name} has the shape {list(shape)}; the configuration asks for {wanted}")
         assigned[name] = first + values.shape[0]
-        if isinstance(values, Tensor):
-            fused[_key(parameter)].fill()
-            parameter[first : assigned[name]].copy_(values)
-        else:
-            quantised[name] = values.to(parameter.device)
+        shared[name].take(name, first, values)
+        if all(assigned.get(part) == len(own) for part, own in shared[name].parts.items()):
+            packing.add(shared[name])
     missing = [name for name, parameter in parameters.items() if assigned.get(name) != parameter.shape[0]]
     if missing or unexpected:
         found = (("missing", missing), ("unexpected", unexpected))
         listed = "; ".join(f"{what}: {_listing(names)}" for what, names in found if names)
         raise ModelError(f"the checkpoint does not fit its configuration; {listed}")
-    return Kept(_joined(fused.values(), parameters, quantised))
+    return packing
 
 
-class Kept:
-    """The matrices all parts of which came quantised, and fit together."""
+class _Shared:
+    """The parameters that lie in one piece of memory: the parts of a fused matrix, in order, or a single one."""
 
-    def __init__(self, by_storage: dict[int, W4A16 | W8A16]) -> None:
-        self._by_storage = by_storage
+    def __init__(self, key: int, parts: dict[str, Tensor]) -> None:
+        self.key, self.parts = key, parts
+        self._quantised: dict[str, W4A16 | W8A16] = {}
 
-    def take(self, parameter: Tensor) -> W4A16 | W8A16 | None:
-        return self._by_storage.pop(_key(parameter), None)
+    def take(self, name: str, first: int, values: Tensor | W4A16 | W8A16) -> None:
+        parameter = self.parts[name]
+        if isinstance(values, Tensor):
+            self._fill()
+            parameter[first : first + len(values)].copy_(values)
+        else:
+            self._quantised[name] = values.to(parameter.device)
+
+    def packed(self, ops: Packs) -> Weight | None:
+        """Once all is there: what stands for the parameters from now on; None where they themselves do.
+
+        Where some parts are plain, or quantised in another way, all of them become plain.
+        """
+        quantised, self._quantised = self._quantised, {}
+        if len(quantised) == len(self.parts):
+            whole = stacked([quantised[name] for name in self.parts])
+            if whole is not None:
+                return whole
+        for name, one in quantised.items():
+            self._fill()
+            self.parts[name].copy_(one.dequantise())
+        if not all(name.endswith(PACKED) for name in self.parts):
+            return None
+        storage, first = self._storage(), next(iter(self.parts.values()))
+        rows, columns = sum(map(len, self.parts.values())), first.shape[1]
+        matrix = first.new_empty(0).set_(storage, 0, (rows, columns), (columns, 1))
+        packed = ops.pack(matrix)
+        if packed is matrix:
+            return None
+        storage.resize_(0)
+        return packed
+
+    def _storage(self) -> torch.UntypedStorage:
+        return next(iter(self.parts.values())).untyped_storage()
+
+    def _fill(self) -> None:
+        """Takes the memory, if that is not done."""
+        storage, last = self._storage(), list(self.parts.values())[-1]
+        needed = int(last.storage_offset() + last.numel()) * last.itemsize
+        if storage.nbytes() < needed:
+            storage.resize_(needed)
 
 
 class Packing:
-    """Packs a model's matrices once they are there: a kept one is what it is, another what `ops` makes of it."""
+    """Packs a model's matrices once they are there; of those that `assign` has packed it gives what it made."""
 
-    def __init__(self, ops: Packs, kept: Kept) -> None:
-        self._ops, self._kept = ops, kept
+    def __init__(self, ops: Packs) -> None:
+        self._ops = ops
+        self._ready: dict[int, Weight] = {}
+
+    def add(self, shared: _Shared) -> None:
+        packed = shared.packed(self._ops)
+        if packed is not None:
+            self._ready[shared.key] = packed
 
     def pack(self, weight: Tensor) -> Weight:
-        kept = self._kept.take(weight)
-        return self._ops.pack(weight) if kept is None else kept
+        ready = self._ready.pop(_key(weight), None)
+        return self._ops.pack(weight) if ready is None else ready
 
 
-@dataclass(slots=True)
-class _Storage:
-    """What one or several parameters lie in: names in the order in which they lie there."""
-
-    key: int
-    names: list[str]
-    nbytes: int
-    of: torch.UntypedStorage
-
-    def fill(self) -> None:
-        if self.of.nbytes() < self.nbytes:
-            self.of.resize_(self.nbytes)
+def _shared(parameters: Mapping[str, Tensor]) -> Iterator[_Shared]:
+    by_key: dict[int, list[tuple[int, str]]] = {}
+    for name, parameter in parameters.items():
+        by_key.setdefault(_key(parameter), []).append((int(parameter.storage_offset()), name))
+    for key, places in by_key.items():
+        yield _Shared(key, {name: parameters[name] for _, name in sorted(places)})
 
 
 def _key(parameter: Tensor) -> int:
     """Tells storages apart, those too that have no memory yet."""
     return int(parameter.untyped_storage()._cdata)
-
-
-def _storages(parameters: Mapping[str, Tensor]) -> Iterator[_Storage]:
-    by_key: dict[int, list[tuple[int, str]]] = {}
-    for name, parameter in parameters.items():
-        by_key.setdefault(_key(parameter), []).append((int(parameter.storage_offset()), name))
-    for key, places in by_key.items():
-        names = [name for _, name in sorted(places)]
-        last = parameters[names[-1]]
-        nbytes = int(last.storage_offset() + last.numel()) * last.itemsize
-        yield _Storage(key, names, nbytes, last.untyped_storage())
-
-
-def _joined(
-    storages: Iterable[_Storage], parameters: Mapping[str, Tensor], quantised: Mapping[str, W4A16 | W8A16]
-) -> dict[int, W4A16 | W8A16]:
-    """By storage. Where some of its parts are plain, or of another kind, all of them become plain."""
-    found: dict[int, W4A16 | W8A16] = {}
-    for storage in storages:
-        own = [quantised[name] for name in storage.names if name in quantised]
-        if not own:
-            continue
-        whole = stacked(own) if len(own) == len(storage.names) else None
-        if whole is not None:
-            found[storage.key] = whole
-            continue
-        storage.fill()
-        for name in storage.names:
-            if name in quantised:
-                parameters[name].copy_(quantised[name].dequantise())
-    return found
 
 
 def _listing(names: list[str]) -> str:
