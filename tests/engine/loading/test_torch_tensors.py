@@ -1,4 +1,5 @@
 """A folder's tensors for PyTorch: large ones in pieces, quantised ones in a form of the kernels, bit for bit."""
+import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,25 @@ def test_pieces_are_the_tensors_row_by_row_in_the_files_dtype(tmp_path: Path) ->
     assert found.keys() == tensors.keys()
     assert all(torch.equal(torch.cat(found[name]), values) for name, values in tensors.items())
     assert len(found["model.embed_tokens.weight"]) == 3
+
+
+@pytest.mark.parametrize("form", [None, "awq", "fp8 by row"])
+def test_of_a_tensor_only_a_piece_is_read_at_a_time(form: str | None, tmp_path: Path) -> None:
+    """A piece as float32 and what it is made of: 20 bytes a number. AWQ's words, of half a byte, are read whole."""
+    if form is None:
+        tensors = {name: values.bfloat16() for name, values in random_tensors(WIDE).items()}
+        write_folder(tmp_path, WIDE, tensors)
+    else:
+        said, make, _ = FORMS[form]
+        write_quantised(tmp_path, WIDE, said, partial(make, np.random.default_rng(1)))
+    checkpoint = open_checkpoint(tmp_path)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _, piece in checkpoint.pieces(keep=False):
+            del piece
+        most = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    words = 384 * 256 // 2 if form == "awq" else 0
+    assert most < 20 * numbers.CHUNK + 2 * words + (64 << 10)
