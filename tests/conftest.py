@@ -43,6 +43,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     "llguidance": ("engine/grammar", "engine/execution/test_masks.py"),
     "transformers": (
         "engine/loading/test_gguf_tokenizer.py",
+        "engine/loading/test_mxfp4_experts.py",
         "engine/models/test_families.py",
         "engine/models/test_gguf_families.py",
         "engine/models/test_llama.py",

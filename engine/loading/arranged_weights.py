@@ -60,9 +60,13 @@ class ArrangedWeights:
         return None if name in self._changes else self._weights.coded(name, rows)
 
 
-def arranged(weights: Weights, changes: Mapping[str, Change]) -> Weights:
-    """ModelError where what is to be changed is quantised."""
-    changes = {name: change for name, change in changes.items() if name in weights.formats}
+def arranged(config: ModelConfig, weights: Weights, changes: Mapping[str, Change] | None = None) -> Weights:
+    """With these changes, and those that `config` asks for by a tensor's name. ModelError where what is to be changed
+    is stored as numbers of a few bits whose order cannot be."""
+    changes = dict(changes or {})
+    for name, shape in weights.shapes.items():
+        if (change := _halves(config, name, shape)) is not None:
+            changes[name] = change
     for name in changes:
         if weights.coded(name, range(1)) is not None:
             kind = weights.formats[name]
@@ -70,7 +74,7 @@ def arranged(weights: Weights, changes: Mapping[str, Change]) -> Weights:
     return ArrangedWeights(weights, changes) if changes else weights
 
 
-def halves(config: ModelConfig, name: str, shape: tuple[int, ...]) -> Change | None:
+def _halves(config: ModelConfig, name: str, shape: tuple[int, ...]) -> Change | None:
     """Where a part of a head turns, the first half of that part with the second: what does not turn goes behind what
     does, a half of it each, so that the first half of the whole head turns with the second. Queries and keys are
     ordered alike, and scores stay what they were."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ..models.config import ModelConfig
-from .arranged_weights import Change, halves
+from .arranged_weights import Change
 from .safetensors import SafetensorsFile, StoredTensor
 
 Part = tuple[str, StoredTensor, Change | None]
@@ -39,7 +39,7 @@ def decoder_tensors(
             name = pattern.sub(words, name)
         for part, stored, change in _parts(config, name, file.tensors[stored_name]):
             tables[id(file)][part], found[part] = stored, files[id(file)]
-            if (change := change or halves(config, part, stored.shape)) is not None:
+            if change is not None:
                 changes[part] = change
     return found, changes
 

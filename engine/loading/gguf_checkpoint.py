@@ -18,8 +18,8 @@ from .weight_names import check_tensors
 def open_gguf(path: Path) -> Checkpoint:
     header = declared.of_gguf(path, read_header(path))
     config = model_config(path, header)
-    infos, changes = decoder_tensors(config, header)
-    weights = arranged(GGUFWeights(path, infos, _rotary_pairs(config, infos)), changes)
+    infos = decoder_tensors(config, header)
+    weights = arranged(config, GGUFWeights(path, infos, _rotary_pairs(config, infos)))
     check_tensors(path.name, config, weights.shapes)
     tokenizer = build_tokenizer(header)
     tokens = header.need_list("tokenizer.ggml.tokens", str)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..models.config import ModelConfig
-from .arranged_weights import Change, halves
 from .gguf import GGUFHeader, TensorInfo
 
 OUTSIDE = frozenset(("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"))
@@ -41,18 +40,13 @@ _OF_GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 _PLACE = re.compile(r"(?:blk\.(\d+)\.)?([a-z_]+)\.(weight|bias)")
 
 
-def decoder_tensors(config: ModelConfig, header: GGUFHeader) -> tuple[dict[str, TensorInfo], dict[str, Change]]:
-    """Under the decoder's names, and what is to be done to some of their values. A name that is not known stays as it
-    is, and so is named in the error."""
+def decoder_tensors(config: ModelConfig, header: GGUFHeader) -> dict[str, TensorInfo]:
+    """Under the decoder's names. One that is not known stays as it is, and so is named in the error."""
     infos: dict[str, TensorInfo] = {}
-    changes: dict[str, Change] = {}
     for stored, info in header.tensors.items():
         if stored not in OUTSIDE:
-            for name, part in _parts(config, decoder_name(stored, config.architecture), info):
-                infos[name] = part
-                if (change := halves(config, name, part.shape)) is not None:
-                    changes[name] = change
-    return infos, changes
+            infos |= _parts(config, decoder_name(stored, config.architecture), info)
+    return infos
 
 
 def decoder_name(stored: str, architecture: str) -> str:

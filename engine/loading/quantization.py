@@ -1,6 +1,6 @@
 """Quantization: what config.json says about quantised weights, checked before any of them is read. It reads no tensor.
 
-AWQ, GPTQ, compressed-tensors and FP8. Nothing that is said is passed over: what we do not do is refused by its name.
+AWQ, GPTQ, compressed-tensors, FP8, MXFP4. Nothing that is said is passed over: what we do not do is refused by name.
 Sources: the configs that AutoAWQ, GPTQModel, llm-compressor and the makers of FP8 models write beside their files.
 """
 from collections.abc import Iterator
@@ -156,7 +156,12 @@ def _compressed_scheme(group: JsonObject, form: str | None) -> Scheme:
     return Scheme(name, layout, bits, kind == "float", size, block, symmetric)
 
 
-_METHODS = {"awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed, "fp8": _fp8}
+def _mxfp4(said: JsonObject) -> Found:
+    """Only experts' matrices are stored so, under names that say it (mxfp4_experts.py)."""
+    return (), _names(said, "modules_to_not_convert")
+
+
+_METHODS = {"awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed, "fp8": _fp8, "mxfp4": _mxfp4}
 
 
 def _one_of(said: JsonObject, key: str, choices: tuple[int, ...]) -> int:

@@ -1,17 +1,19 @@
 """A Hugging Face folder as a Checkpoint: which shard each tensor comes from, and the small files. Never pickle."""
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import ModelError
 from ..models.config import ModelConfig
 from . import declared, recommended
 from .arranged_weights import arranged
-from .contents import Checkpoint
+from .contents import Checkpoint, Weights
 from .folder_config import model_config
 from .folder_names import decoder_tensors
 from .folder_weights import open_weights
 from .json_object import read_bounded, read_object
-from .quantization import quantization
+from .mxfp4_experts import ExpertWeights, mxfp4_experts
+from .quantization import Quantization, quantization
 from .safetensors import SafetensorsFile, open_safetensors
 from .tokenizer_files import read_tokenizer_files
 from .weight_names import check_tensors, expected_tensors
@@ -23,8 +25,7 @@ def open_folder(folder: Path) -> Checkpoint:
     said = declared.of_folder(folder, read_object(folder / "config.json"))
     config, quantised = model_config(said), quantization(said)
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
-    own_holders, changes = decoder_tensors(config, holders)
-    weights = arranged(open_weights(own_holders, quantised, expected_tensors(config)), changes)
+    weights = _weights(config, holders, quantised)
     check_tensors(folder.name, config, weights.shapes)
     text = read_tokenizer_files(folder, config.vocab_size)
     return Checkpoint(
@@ -40,6 +41,16 @@ def open_folder(folder: Path) -> Checkpoint:
         sampling=recommended.of_folder(folder),
         weights=weights,
     )
+
+
+def _weights(
+    config: ModelConfig, holders: Mapping[str, SafetensorsFile], quantised: Quantization | None
+) -> Weights:
+    """The decoder's tensors, whatever the files call them and in which form they have them."""
+    plain, experts = mxfp4_experts(config, holders)
+    own, changes = decoder_tensors(config, plain)
+    weights = arranged(config, open_weights(own, quantised, expected_tensors(config)), changes)
+    return ExpertWeights(weights, experts) if experts else weights
 
 
 def _holders(folder: Path) -> dict[str, SafetensorsFile]:

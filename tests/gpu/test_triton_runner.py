@@ -7,12 +7,15 @@ import pytest
 import torch
 from quantised_folders import Made, awq, write_quantised
 from stepping import run, scheduler_for, sequence
-from tiny_models import CONFIG, random_tensors, write_folder
+from tiny_models import CONFIG, write_folder
 
 from hamdam.engine.config import EngineConfig
 from hamdam.engine.execution.decode_graphs import CudaRecorder, Record, Scores
 from hamdam.engine.execution.model_runner import ModelRunner
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.engine.loading.folder_config import model_config
+from hamdam.engine.loading.json_object import JsonObject
+from hamdam.engine.loading.weight_names import expected_tensors
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.kernels.ops import Ops
@@ -26,7 +29,16 @@ KINDS = {
     "llama": SMALL,
     "qwen3": SMALL | {"model_type": "qwen3", "head_dim": 16},
     "window": SMALL | {"model_type": "mistral", "sliding_window": 12},
-}
+    "partial": SMALL | {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    "gemma2": SMALL | {
+        "model_type": "gemma2", "num_hidden_layers": 2, "head_dim": 16, "sliding_window": 12,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0,
+    },
+    "gpt-oss": SMALL | {
+        "model_type": "gpt_oss", "num_hidden_layers": 2, "head_dim": 16, "sliding_window": 12, "num_local_experts": 3,
+        "num_experts_per_tok": 2,
+    },
+}  # fmt: skip
 LENGTHS = (31, 15, 1)
 
 
@@ -49,7 +61,12 @@ def record(device: torch.device) -> Record:
 def load(tmp_path: Path, device: torch.device) -> Callable[..., ModelRunner]:
     def load(ops: Ops, record: Record | None = None, kind: str = "llama") -> ModelRunner:
         config = KINDS[kind]
-        tensors = {name: values if "norm" in name else values * 0.3 for name, values in random_tensors(config).items()}
+        shapes = expected_tensors(model_config(JsonObject("config.json", config)))
+        random = torch.Generator().manual_seed(0)
+        tensors = {
+            name: torch.randn(shape, generator=random) * (1.0 if "norm" in name else 0.3)
+            for name, shape in shapes.items()
+        }
         path = write_folder(tmp_path / kind, config, tensors)
         knobs = EngineConfig(model=path, kv_memory=1 << 18, max_running=3)
         return ModelRunner(open_checkpoint(path), knobs, ops, device=device, dtype=torch.float32, record=record)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from against_transformers import LENGTHS, TINY, Tried, random_model, try_out
 from transformers import (
     Gemma2Config,
@@ -20,6 +21,8 @@ from transformers import (
     SmolLM3Config,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from hamdam.engine.policy.batch import Batch, Row
 
 SOME = {"pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
 LLAMA3 = {
@@ -146,3 +149,19 @@ def test_dynamic_scaling_stretches_to_the_served_length(tmp_path: Path, monkeypa
     tried = try_out(model, tmp_path, monkeypatch, max_context=64)
     for counts in ((30, 17, 40), (1, 0, 0), (30, 0, 0)):
         tried.step(*counts)
+
+
+@pytest.mark.parametrize("family", ["phi4-partial", "gemma2", "gemma3", "gpt-oss"])
+def test_f14_bfloat16_costs_no_more_than_it_costs_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    model = random_model(FAMILIES[family])
+    served_for_the_longest(model, 256)
+    tried = try_out(model, tmp_path, monkeypatch, dtype="bfloat16")
+    tried.runner.run(Batch([Row(one, 0, len(one.ids), sample=True) for one in tried.sequences]))
+    right = torch.stack([logits[-1] for logits in tried.right])
+    model.bfloat16()
+    with torch.inference_mode():
+        theirs = torch.stack([model(torch.tensor(one.ids)[None]).logits[0, -1].float() for one in tried.sequences])
+    ours, cost = ((found - right).square().mean().sqrt() for found in (tried.ops.logits, theirs))
+    assert ours < 1.5 * cost < 0.3 * right.std()

@@ -1,0 +1,120 @@
+"""ExpertWeights: the tensors of some files, experts' matrices among them that are stored in MXFP4, as gpt-oss' are.
+
+Blocks of 32 inputs with the exponent of a power of two (OCP Microscaling Formats 1.0). gate and up lie row by row in
+turns. It says where they lie and reads them; other formats are stored_matrix.py's.
+"""
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ModelError
+from ..models.config import ModelConfig
+from .coded import Coded
+from .contents import Weights
+from .gguf_blocks import mxfp4_values
+from .numbers import Floats, Numbers, Quantized
+from .safetensors import SafetensorsFile, StoredTensor
+
+BLOCK = 32  # inputs
+_STORED = re.compile(r"^(.*\.mlp\.experts)\.(gate_up|down)_proj_(blocks|scales)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Mxfp4Matrix:
+    """blocks, scales: files whose tables have tensors of these names, [out, in / 32, 16] and [out, in / 32], of which
+    every `step`-th row from `first` on is this matrix's."""
+
+    blocks: SafetensorsFile
+    scales: SafetensorsFile
+    shape: tuple[int, int]  # [out, in]
+    first: int
+    step: int
+
+    def read(self, rows: range) -> Floats:
+        stored = range(self.first + self.step * rows.start, self.first + self.step * (rows.stop - 1) + 1)
+        blocks = self.blocks.array("blocks", stored)[:: self.step]
+        scales = self.scales.array("scales", stored)[:: self.step]
+        codes = np.stack((blocks & 0x0F, blocks >> 4), -1).reshape(*scales.shape, BLOCK)
+        return mxfp4_values(scales, codes).reshape(len(rows), -1)
+
+
+class ExpertWeights:
+    """Implements contents.Weights."""
+
+    def __init__(self, weights: Weights, matrices: Mapping[str, Mxfp4Matrix]) -> None:
+        """matrices: by name; all other tensors are those of `weights`."""
+        self._weights, self._matrices = weights, matrices
+        self.formats = {**weights.formats, **dict.fromkeys(matrices, "MXFP4")}
+        self.shapes = {**weights.shapes, **{name: matrix.shape for name, matrix in matrices.items()}}
+
+    def read(self, name: str, rows: range | None = None) -> Numbers:
+        matrix = self._matrices.get(name)
+        if matrix is None:
+            return self._weights.read(name, rows)
+        return Numbers("F32", matrix.read(range(matrix.shape[0]) if rows is None else rows))
+
+    def bits(self, name: str) -> int | None:
+        return None if name in self._matrices else self._weights.bits(name)
+
+    def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
+        return None if name in self._matrices else self._weights.quantized(name, rows)
+
+    def coded(self, name: str, rows: range | None = None) -> Coded | None:
+        return None if name in self._matrices else self._weights.coded(name, rows)
+
+
+def mxfp4_experts(
+    config: ModelConfig, holders: Mapping[str, SafetensorsFile]
+) -> tuple[dict[str, SafetensorsFile], dict[str, Mxfp4Matrix]]:
+    """holders: the file that holds each tensor of the folder. Returns those that are no experts in MXFP4, and the
+    experts' matrices by the decoder's names. ModelError where blocks and scales do not fit."""
+    known = config.architecture == "gpt_oss"
+    stored = {name: match for name in holders if known and (match := _STORED.match(name))}
+    matrices: dict[str, Mxfp4Matrix] = {}
+    for name, match in stored.items():
+        experts, part, kind = match.groups()
+        scales = f"{experts}.{part}_proj_scales"
+        if kind == "scales":
+            if f"{experts}.{part}_proj_blocks" not in holders:
+                raise ModelError(f"{holders[name].path.name}: {name} is there without its blocks")
+        elif scales not in holders:
+            raise ModelError(f"{holders[name].path.name}: {scales} is missing")
+        else:
+            matrices |= _taken_apart(config, experts, part, (name, holders[name]), (scales, holders[scales]))
+    return {name: file for name, file in holders.items() if name not in stored}, matrices
+
+
+Held = tuple[str, SafetensorsFile]
+
+
+def _taken_apart(config: ModelConfig, experts: str, part: str, blocks: Held, scales: Held) -> dict[str, Mxfp4Matrix]:
+    assert config.experts is not None
+    count, hidden, wide = config.experts.count, config.hidden_size, config.experts.intermediate_size
+    outputs, inputs = (2 * wide, hidden) if part == "gate_up" else (hidden, wide)
+    shape = (count, outputs, inputs // BLOCK)
+    for (name, file), right in ((blocks, (*shape, BLOCK // 2)), (scales, shape)):
+        own = file.tensors[name]
+        if own.dtype != "U8" or own.shape != right or inputs % BLOCK:
+            raise ModelError(f"{file.path.name}: {name} is {own.dtype} {list(own.shape)} and not U8 {list(right)}")
+    found: dict[str, Mxfp4Matrix] = {}
+    for number in range(count):
+        own_blocks, own_scales = _expert(blocks, "blocks", number), _expert(scales, "scales", number)
+        if part == "down":
+            name = f"{experts}.{number}.down_proj.weight"
+            found[name] = Mxfp4Matrix(own_blocks, own_scales, (outputs, inputs), 0, 1)
+        else:
+            for first, half in enumerate(("gate", "up")):
+                name = f"{experts}.{number}.{half}_proj.weight"
+                found[name] = Mxfp4Matrix(own_blocks, own_scales, (wide, inputs), first, 2)
+    return found
+
+
+def _expert(held: Held, kind: str, number: int) -> SafetensorsFile:
+    """A file whose table has one expert's rows."""
+    name, file = held
+    whole = file.tensors[name]
+    size = whole.nbytes // whole.shape[0]
+    part = StoredTensor(whole.dtype, whole.shape[1:], whole.offset + number * size, size)
+    return SafetensorsFile(file.path, {kind: part})
