@@ -51,13 +51,15 @@ class ChatMessage:
 class Chat:
     """The whole conversation. With `continue_last` the last message is an answer that was cut and is to go on.
 
-    `tools` are those that the answer may call. Without `parallel_calls` it ends with its first call.
+    `tools` are those that the answer may call; with `must_call`, names of some, it is calls of these and nothing else.
+    Without `parallel_calls` it ends with its first call.
     """
 
     messages: tuple[ChatMessage, ...]
     continue_last: bool = False
     tools: tuple[Tool, ...] = ()
     parallel_calls: bool = True
+    must_call: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,15 +210,29 @@ class Engine:
             del self._in_flight[owner.id]
 
     async def _matcher(self, chat: Chat, ids: list[int], params: SamplingParams, owner: Owner) -> Matcher | None:
-        if params.structured_outputs is None:
+        form = self.codec.call_form(chat, chat.must_call) if chat.must_call else params.structured_outputs
+        if form is None:
             return None
         if not (self.runner.eos_ids or params.stop_token_ids):
             raise InvalidField(FIELD, "this model has no token that ends an answer; stop_token_ids are needed")
-        grammar = await self._grammars.compiled(params.structured_outputs, owner.id)
+        try:
+            grammar = await self._grammars.compiled(form, owner.id)
+        except InvalidField as refusal:
+            raise (await self._bad_tool(chat, owner, refusal) if chat.must_call else refusal) from refusal
         matcher = grammar.matcher(self.codec.thought_end(chat, ids))
         if chat.continue_last and not matcher.begin("".join(chat.messages[-1].parts)):
             raise InvalidField(FIELD, "the answer that is to go on does not follow it")
         return matcher
+
+    async def _bad_tool(self, chat: Chat, owner: Owner, refusal: InvalidField) -> InvalidField:
+        """Which of the tools it is whose schema cannot be held to."""
+        for index, tool in enumerate(chat.tools):
+            if tool.name in chat.must_call:
+                try:
+                    await self._grammars.compiled(self.codec.call_form(chat, (tool.name,)), owner.id)
+                except InvalidField as own:
+                    return InvalidField(f"tools[{index}]", f"the tool `{tool.name}`: {own.why}")
+        return InvalidField("tools", refusal.why)
 
     def _sequence(
         self, ids: list[int], params: SamplingParams, owner: Owner, session_id: str | None, matcher: Matcher | None

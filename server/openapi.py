@@ -50,7 +50,7 @@ CHAT_BODY: Schema = {
         "messages": {"type": "array", "items": {"type": "object"}},
         "stream": {"type": "boolean"},
         "tools": {"type": "array", "items": {"type": "object"}, "maxItems": MAX_TOOLS},
-        "tool_choice": {"enum": ["none", "auto"]},
+        "tool_choice": {"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}]},
         "parallel_tool_calls": {"type": "boolean"},
         **{name: {} for name in ("stream_options", "user", "max_completion_tokens", "response_format")},
         **{name: SAMPLING_SCHEMA.get(name, {}) for name in sorted(SAMPLING)},

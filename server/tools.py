@@ -38,6 +38,29 @@ def read_tools(given: object, *, part: str | None = None) -> tuple[Tool, ...]:
     return tools
 
 
+def choose(
+    tools: tuple[Tool, ...], choice: object, *, part: str | None = None
+) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """The tools that an answer may call, and the names of those of which it must call one. part: as above.
+
+    Raises ApiError.
+    """
+    if choice == "none":
+        return (), ()
+    if choice in (None, "auto"):
+        return tools, ()
+    names = tuple(tool.name for tool in tools)
+    if choice == "required" and tools:
+        return tools, names
+    if not isinstance(choice, dict) or choice.get("type") != "function":
+        raise _invalid("tool_choice", "One of none, auto, required (where there are tools), or a function's name.")
+    function = choice if part is None else choice.get(part)
+    name = function.get("name") if isinstance(function, dict) else None
+    if name not in names:
+        raise _invalid("tool_choice", "There is no such tool.")
+    return tools, (name,)
+
+
 def _tool(given: object, where: str, part: str | None) -> Tool:
     if not isinstance(given, dict):
         raise _invalid(where, "An object is needed.")

@@ -40,7 +40,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/models/test_llama.py",
         "engine/test_model_check.py",
     ),
-    "llguidance": ("engine/grammar", "engine/execution/test_masks.py"),
+    "llguidance": ("engine/grammar", "engine/execution/test_masks.py", "server/test_must_call.py"),
     "transformers": (
         "engine/loading/test_gguf_tokenizer.py",
         "engine/loading/test_mxfp4_experts.py",

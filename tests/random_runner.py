@@ -32,6 +32,8 @@ class RandomRunner:
 
     def run(self, batch: Batch) -> list[int | Broken | None]:
         rows = [row for row in batch.rows if row.sample]
+        if not rows:
+            return [None] * len(batch.rows)
         drawn = iter(sample(self._ops, self._logits([row.sequence for row in rows]), [row.sequence for row in rows]))
         return [next(drawn) if row.sample else None for row in batch.rows]
 

@@ -1,14 +1,16 @@
 """Codec: the front door of text: chats and texts to ids, ids to text. It holds the parts together, little more."""
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
 import tokenizers
 
 from ..chat import Chat
 from ..errors import InvalidField
+from ..policy.structured_outputs import StructuredOutputs
 from .answer_stream import AnswerStream
 from .call_format import HERMES, CallFormat
+from .call_grammar import call_grammar
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
@@ -83,8 +85,12 @@ class Codec:
         return (data.decode("utf-8", "replace") if data else self._name(token) or ""), data
 
     def texts(self, size: int) -> list[bytes]:
-        """What each of the first `size` ids says: nothing where it is a control token, or no token at all."""
-        silent = self._tokenizer.control_ids
+        """What each of the first `size` ids says: nothing where it is a control token, or no token at all.
+
+        The tags of calls are heard, as far as they have a text: a grammar may ask for them.
+        """
+        calls = {self._tokenizer.added[tag] for tag in self._calls.tags if tag in self._tokenizer.added}
+        silent = self._tokenizer.control_ids - calls
         return [b"" if token in silent else self._bytes[token] for token in range(size)]
 
     def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
@@ -120,6 +126,11 @@ class Codec:
         log = TokenLog(self.spelled) if logprobs else None
         text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
         return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
+
+    def call_form(self, chat: Chat, names: Collection[str]) -> StructuredOutputs:
+        """What an answer is that has to call one of these tools. Raises InvalidField."""
+        tools = [tool for tool in chat.tools if tool.name in names]
+        return StructuredOutputs.from_dict({"grammar": call_grammar(self._calls, tools, several=chat.parallel_calls)})
 
     def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> bytes | int | None:
         """What ends the thought that this prompt opened: a token, or its text. None: it opened none."""

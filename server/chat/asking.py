@@ -18,7 +18,7 @@ from ..storage.database import Database
 from ..storage.ids import new_id
 from ..storage.tables import Message
 from ..text_format import read_text_format
-from ..tools import read_tools
+from ..tools import choose, read_tools
 from .audience import Viewer
 from .owner import Owners
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
@@ -57,6 +57,7 @@ class Ask:
     params: SamplingParams
     names: Mapping[str, str]  # of parts of params, as the client called them
     tools: tuple[Tool, ...]
+    must: tuple[str, ...]  # call one of these
     viewer: Viewer
 
     @property
@@ -83,8 +84,10 @@ class Asking:
         form = read_text_format(asked.text.format if asked.text else None, "text.format")
         with engine_refusals("sampling.", names=form.names):
             params = self.engine.sampling_params(form.added_to(asked.sampling, "text.format"), otherwise=BEST)
-        tools = read_tools(asked.tools)
-        ask = Ask(identity=identity, asked=asked, params=params, names=form.names, tools=tools, viewer=viewer)
+        tools, must = choose(read_tools(asked.tools), asked.tool_choice)
+        ask = Ask(
+            identity=identity, asked=asked, params=params, names=form.names, tools=tools, must=must, viewer=viewer
+        )
         self._refuse(ask)
         return await asyncio.shield(self.turns.own(self._ask(ask)))
 
@@ -144,7 +147,8 @@ class Asking:
                     # Looked up again: only now is what the run before this one wrote in the database, or in memory.
                     async with database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
-                chat = replace(await self._chat(conversation_id, place, ask.question, ask.outputs), tools=ask.tools)
+                chat = await self._chat(conversation_id, place, ask.question, ask.outputs)
+                chat = replace(chat, tools=ask.tools, must_call=ask.must)
                 _refuse_unknown_calls(chat, ask.outputs)
                 with engine_refusals("sampling.", texts="input", names=ask.names):
                     owner = self.owners.of(ask.identity)

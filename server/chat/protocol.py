@@ -88,6 +88,7 @@ class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.creat
     sampling: dict[str, Any] = {}
     text: TextOptions | None = None
     tools: list[Any] = []
+    tool_choice: str | dict[str, Any] | None = None
     store: bool | None = None
     generate: bool = True
 

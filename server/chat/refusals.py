@@ -24,8 +24,9 @@ def engine_refusals(prefix: str = "", *, texts: str = "", names: Mapping[str, st
         sentence = f"You have {error.limit} answers running or waiting already."
         raise ApiError("too_many_in_flight", sentence, retry_after_ms=_ms(error)) from error
     except InvalidField as error:
-        of_texts = texts and error.name.partition("[")[0] == "messages"
-        param = texts if of_texts else names.get(error.name, prefix + error.name)
+        field = error.name.partition("[")[0]
+        own = error.name if field == "tools" else prefix + error.name
+        param = texts if texts and field == "messages" else names.get(error.name, own)
         raise ApiError("invalid_field", f"{error.why}.", param=param) from error
     except EngineStopped as error:
         raise ApiError("engine_unavailable", "The engine does not run.") from error

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from hamdam.engine import Chat, Engine, SamplingParams, Tool
+from hamdam.engine import Chat, Engine, SamplingParams
 
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
 from ..text_format import ENGINES, read_text_format
-from ..tools import read_tools
+from ..tools import choose, read_tools
 from .messages import Neutral, invalid, read_messages, refuse_others
 
 SAMPLING = frozenset(field.name for field in fields(SamplingParams))
@@ -55,9 +55,9 @@ def read_body(body: bytes, engine: Engine) -> Asked:
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_USER):
         raise invalid("user", f"A text of at most {MAX_USER} characters.")
     tools, parallel = read_tools(given.pop("tools", []), part="function"), given.pop("parallel_tool_calls", True)
-    tools = _chosen(tools, given.pop("tool_choice", "auto" if tools else "none"))
+    tools, must = choose(tools, given.pop("tool_choice", None), part="function")
     parallel = _flag(parallel, "parallel_tool_calls")
-    chat = Chat(tuple(read_messages(given.pop("messages", None))), tools=tools, parallel_calls=parallel)
+    chat = Chat(tuple(read_messages(given.pop("messages", None))), False, tools, parallel, must)
     stream = _flag(given.pop("stream", False), "stream")
     include_usage = _include_usage(given.pop("stream_options", {}))
     form = read_text_format(given.pop(_FORM, None), _FORM, part="json_schema")
@@ -105,17 +105,6 @@ def _include_usage(options: object) -> bool:
     for name in options.keys() - {"include_usage", "include_obfuscation"}:
         raise invalid(f"stream_options.{name}", "There is no such option.")
     return _flag(options.get("include_usage") or False, "stream_options.include_usage")
-
-
-def _chosen(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
-    """The tools that the answer may call. What it must call cannot be enforced yet, and is refused."""
-    if choice == "none":
-        return ()
-    if choice == "auto":
-        return tools
-    if choice == "required" or isinstance(choice, dict):
-        raise invalid("tool_choice", "This server cannot make the model call a tool; it has `none` and `auto`.")
-    raise invalid("tool_choice", "One of none, auto.")
 
 
 def _flag(value: object, name: str) -> bool:

@@ -5,7 +5,7 @@ import { t } from "./i18n.ts";
 export function Reasoning({ text, thinking, start }: { text: string; thinking: boolean; start: Direction }) {
   const direction = directionOf(text, start);
   return (
-    <details class="folded">
+    <details class="folded" dir={start}>
       <summary>
         {thinking && <span class="pulse" aria-hidden="true" />}
         {t(thinking ? "answer.thinking" : "answer.reasoning")}

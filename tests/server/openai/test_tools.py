@@ -207,8 +207,11 @@ async def test_calls_and_results_that_are_none_are_refused_by_name(world: World)
         for messages, param in WRONG_MESSAGES:
             refused = await http.post(URL, json={"messages": messages})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), messages
-        for choice in ("required", "any", 5, {"type": "function", "function": {"name": "get_time"}}):
-            refused = await http.post(URL, json=body(tool_choice=choice))
+        for choice, fields in (
+            ("required", {"tools": []}), ("any", {}), (5, {}), ({"type": "function"}, {}), ({"type": "custom"}, {}),
+            ({"type": "function", "function": {"name": "rm"}}, {}), ({"type": "function", "function": "rm"}, {}),
+        ):  # fmt: skip
+            refused = await http.post(URL, json=body(tool_choice=choice, **fields))
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
         refused = await http.post(URL, json=body(response_format={"type": "json_object"}))
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
