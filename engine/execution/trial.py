@@ -24,6 +24,7 @@ from .step_inputs import Shape, StepInputs, blocks_of
 
 log = logging.getLogger("hamdam.engine")
 WORDS = 512  # of the vocabulary
+EXPERTS = 4
 CONTEXTS = (40, 19, 2)  # of the rows of two steps; of the others each has one
 AGREED = {torch.float32: 1e-3, torch.bfloat16: 0.05}  # of the largest number
 LARGEST = ((0.0, 0, 1.0, 0.0), (1.0, 1, 1.0, 0.0), (1.0, 0, 1e-6, 0.0), (1.0, 0, 1.0, 1.0))  # all take the largest
@@ -48,10 +49,10 @@ def fault_of(
 ) -> str | None:
     """Why `ops` cannot compute this model here, in one line; None where they can.
 
-    One layer of it with random weights is tried, in decode, in mixed steps and in prompts of up to `most` tokens, so
-    that afterwards all is compiled.
+    One layer of each kind that it has, with random weights, is tried in decode, in mixed steps and in prompts of up to
+    `most` tokens, so that afterwards all is compiled.
     """
-    small = replace(model, num_layers=1, vocab_size=min(model.vocab_size, WORDS), tie_word_embeddings=True)
+    small = _small(model)
     right = _logits(Reference(), small, dtype, device, most)
     words = torch.randn(len(LARGEST), model.vocab_size, generator=_generator(device), device=device)
     try:
@@ -67,6 +68,24 @@ def fault_of(
     if wrong:
         return f"their products with weights in {wrong[0]} are not those of the reference"
     return None
+
+
+def _small(model: ModelConfig) -> ModelConfig:
+    """Its first layer; and where layers differ in any way, as a second one those that differ, all ways together.
+
+    Each token goes through all of a few experts: where only some are taken, a last bit decides which.
+    """
+    second = frozenset({1})
+    others = [layers and second for layers in (model.full_layers, model.unturned_layers, model.dense_layers)]
+    full, unturned, dense = others
+    experts = model.experts
+    if experts is not None:
+        few = min(experts.count, EXPERTS)
+        experts = replace(experts, count=few, per_token=few)
+    return replace(
+        model, num_layers=2 if any(others) else 1, vocab_size=min(model.vocab_size, WORDS), tie_word_embeddings=True,
+        full_layers=full, unturned_layers=unturned, dense_layers=dense, experts=experts,
+    )
 
 
 def _multiplies(ops: Ops, form: str, dtype: torch.dtype, device: torch.device) -> bool:
@@ -94,7 +113,7 @@ def _logits(ops: Ops, model: ModelConfig, dtype: torch.dtype, device: torch.devi
     llama.load(random_weights(llama.parameters(), _generator(device)))
     blocks = max(3 * len(CONTEXTS), blocks_of(most))
     cache = ops.new_kv_cache(
-        1, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=dtype, device=device
+        model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=dtype, device=device
     )
     inputs = StepInputs(Shape(max(sum(CONTEXTS), most), len(CONTEXTS), len(CONTEXTS), blocks), device)
     found = []

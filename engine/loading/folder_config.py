@@ -9,10 +9,15 @@ from .json_object import JsonObject
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 _LOCAL_THETA = 10_000.0  # of gemma3's layers with a window, where nothing is said
+_OF_GEMMA3 = {
+    "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-6, "sliding_window": 4096,
+}  # fmt: skip
 _MOST_LAYERS = 2048  # more are refused, and no list of so many is made before
 
 
 def model_config(config: JsonObject) -> ModelConfig:
+    config = _of_text(config)
     kind = config.need("model_type", str)
     family = FAMILIES.get(kind)
     if family is None:
@@ -65,6 +70,14 @@ def model_config(config: JsonObject) -> ModelConfig:
     except ModelError as error:
         said = str(error)
         raise error if said.startswith(config.source) else ModelError(f"{config.source}: {error}") from error
+
+
+def _of_text(config: JsonObject) -> JsonObject:
+    """What a model that reads pictures too says of the part that reads text; what it leaves unsaid is usual there."""
+    text = config.object("text_config") if config.values.get("model_type") == "gemma3" else None
+    if text is None:
+        return config
+    return JsonObject(text.source, {**_OF_GEMMA3, **text.values, "model_type": "gemma3_text"})
 
 
 def _root(scalar: float) -> float:

@@ -14,7 +14,9 @@ from .safetensors import SafetensorsFile, StoredTensor
 
 Part = tuple[str, StoredTensor, Change | None]
 
+_OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")  # beside gemma3's text
 _RENAMED = (  # what transformers renames as well when it loads such files
+    (re.compile(r"^(?:model\.)?language_model\.(?:model\.)?"), "model."),
     (re.compile(r"\.block_sparse_moe\."), ".mlp."),
     (re.compile(r"(\.experts\.\d+)\.w1\."), r"\1.gate_proj."),
     (re.compile(r"(\.experts\.\d+)\.w2\."), r"\1.down_proj."),
@@ -34,6 +36,8 @@ def decoder_tensors(
     found: dict[str, SafetensorsFile] = {}
     changes: dict[str, Change] = {}
     for stored_name, file in holders.items():
+        if config.architecture == "gemma3" and _OF_PICTURES.match(stored_name):
+            continue
         name = stored_name
         for pattern, words in _RENAMED:
             name = pattern.sub(words, name)

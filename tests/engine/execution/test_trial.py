@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import write_folder
+from tiny_models import CONFIG, write_folder
 from torch import Tensor
 
 from hamdam.engine.config import EngineConfig
@@ -14,6 +14,8 @@ from hamdam.engine.errors import ModelError
 from hamdam.engine.execution.model_runner import load_runner
 from hamdam.engine.execution.trial import fault_of, working
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.engine.loading.folder_config import model_config
+from hamdam.engine.loading.json_object import JsonObject
 from hamdam.engine.models.config import ModelConfig
 from hamdam.kernels.ops import Ops
 from hamdam.kernels.reference import Reference
@@ -38,6 +40,19 @@ class IsWrongInDecode(Reference):
         return lambda layer, query: attention(layer, query) * (torch.nan if len(query) == 3 else 1)
 
 
+class IsWrongWithoutAWindow(Reference):
+    def paged_attention(self, *given: Any, **named: Any) -> Callable[[int, Tensor], Tensor]:
+        attention = super().paged_attention(*given, **named)
+        return attention if named["window"] is not None else lambda layer, query: attention(layer, query).flip(-1)
+
+
+class Rounding(Reference):
+    """Right, and another last bit: it adds in another order."""
+
+    def linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
+        return super().linear(x.flip(-1), weight.flip(-1), bias)
+
+
 class DrawsAnother(Reference):
     def sample(self, logits: Tensor, *settings: Tensor) -> Tensor:
         return super().sample(logits, *settings) - 1
@@ -51,6 +66,19 @@ def shape(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_operations_that_agree_with_the_reference_have_no_fault(shape: ModelConfig, dtype: torch.dtype) -> None:
     assert fault_of(Reference(), shape, dtype=dtype, device=CPU, most=40) is None
+
+
+GEMMA = {"model_type": "gemma2", "num_hidden_layers": 4, "sliding_window": 8, "head_dim": 16}
+MIXTURE = {"model_type": "mixtral", "num_local_experts": 9, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize("changes", [GEMMA, MIXTURE], ids=["gemma2", "mixtral"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_layer_of_each_kind_is_tried(changes: dict[str, Any], dtype: torch.dtype) -> None:
+    shape = model_config(JsonObject("config.json", CONFIG | changes))
+    wrong = "what they compute is not what the reference computes"
+    assert fault_of(Rounding(), shape, dtype=dtype, device=CPU, most=40) is None
+    assert fault_of(IsWrongWithoutAWindow(), shape, dtype=dtype, device=CPU, most=40) == wrong
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def test_a_sliding_window_is_read_where_it_is_in_force(kind: str, changes: dict[
         (QWEN3_MOE | {"decoder_sparse_step": 0}, "decoder_sparse_step is 0"),
         (QWEN3_MOE | {"moe_intermediate_size": -1}, "intermediate_size of experts is -1"),
         ({"model_type": "gemma3"}, "architecture 'gemma3' is not supported"),
+        ({"model_type": "gemma3", "text_config": {"hidden_size": 64}}, "text_config: num_hidden_layers is missing"),
     ],
 )
 def test_what_we_do_not_do_or_makes_no_sense_is_refused_with_its_name(changes: dict[str, Any], words: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from against_transformers import LENGTHS, TINY, Tried, random_model, try_out
 from transformers import (
     Gemma2Config,
+    Gemma3Config,
     Gemma3TextConfig,
     GptOssConfig,
     LlamaConfig,
@@ -97,6 +98,14 @@ FAMILIES: dict[str, PreTrainedConfig] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
         },
     ),
+    "gemma3-pictures": Gemma3Config(
+        text_config=TINY | SOME | {"head_dim": 16, "sliding_window": 12, "query_pre_attn_scalar": 20},
+        vision_config={
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "image_size": 28, "patch_size": 14,
+        },
+        mm_tokens_per_image=4,
+    ),
     "gpt-oss": GptOssConfig(**TINY, **SOME, **EXPERTS, head_dim=8, sliding_window=12, rope_parameters=GPT_OSS_YARN),
 }  # fmt: skip
 
@@ -111,8 +120,9 @@ def tried(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def served_for_the_longest(model: Any, context: int) -> None:
     """transformers takes another table for each text by its length, and turns stored keys as they were turned before.
     Ours is one for all, that of the longest text that is served."""
-    rotary, rope = model.model.rotary_emb, model.config.rope_parameters
+    rope = getattr(model.config, "rope_parameters", {})
     if rope.get("rope_type") in ("dynamic", "longrope"):
+        rotary = model.model.rotary_emb
         rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rope["rope_type"]](
             model.config, None, seq_len=context
         )
