@@ -1,5 +1,6 @@
 """FolderWeights: the tensors of a folder's safetensors files, plain and quantised. Not which file holds which."""
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from itertools import accumulate
 
 import numpy as np
 
@@ -8,25 +9,25 @@ from .coded import Coded
 from .numbers import Numbers, Quantized, spans
 from .quantization import Quantization
 from .safetensors import SafetensorsFile
-from .stored_matrix import StoredMatrix, open_matrix
+from .stored_matrix import MatrixRows, StoredMatrix, open_matrix
 
 _PARTS = frozenset(
     ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_shape", "weight_scale", "weight_scale_inv",
      "weight_zero_point", "weight_g_idx")
 )  # fmt: skip
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}  # one above the other
+Matrix = StoredMatrix | MatrixRows
 
 
 class FolderWeights:
     """Implements contents.Weights. A quantised matrix has the name that it would have as a plain one."""
 
-    def __init__(self, holders: Mapping[str, SafetensorsFile], matrices: Mapping[str, StoredMatrix]) -> None:
+    def __init__(self, holders: Mapping[str, SafetensorsFile], matrices: Mapping[str, Matrix]) -> None:
         """holders: of the plain tensors. matrices: by the names of the tensors that they stand for."""
         self._holders, self._matrices = holders, matrices
         places = {name: (shard.path, shard.tensors[name].offset) for name, shard in holders.items()}
         for name, matrix in matrices.items():
-            places[name] = min(
-                (shard.path, shard.tensors[f"{matrix.module}.{part}"].offset) for part, shard in matrix.parts.items()
-            )
+            places[name] = matrix.place()
         order = sorted(places, key=places.__getitem__)
         self.formats = {
             name: matrices[name].format if name in matrices else holders[name].tensors[name].dtype for name in order
@@ -57,9 +58,9 @@ class FolderWeights:
 
 
 def open_weights(
-    holders: Mapping[str, SafetensorsFile], quantised: Quantization | None, expected: Collection[str]
+    holders: Mapping[str, SafetensorsFile], quantised: Quantization | None, expected: Mapping[str, tuple[int, ...]]
 ) -> FolderWeights:
-    """expected: the tensors that the model has; what stands beside them may be left out where it says nothing."""
+    """expected: the shapes of the model's tensors; what stands beside them may be left out where it says nothing."""
     if quantised is None:
         return FolderWeights(holders, {})
     parts: dict[str, dict[str, SafetensorsFile]] = {}
@@ -68,14 +69,28 @@ def open_weights(
         if part in _PARTS:
             parts.setdefault(module, {})[part] = shard
     plain = {name: shard for name, shard in holders.items() if name.rpartition(".")[2] not in _PARTS}
-    matrices: dict[str, StoredMatrix] = {}
+    matrices: dict[str, Matrix] = {}
     for module, its in parts.items():
         if quantised.says_plain(module):
             raise ModelError(f"{quantised.source}: {module} is said to be as it was, and is stored quantised")
         if f"{module}.weight" in plain:
             its["weight"] = plain.pop(f"{module}.weight")
-        matrices[f"{module}.weight"] = open_matrix(module, its, quantised.schemes)
+        matrices |= _taken_apart(open_matrix(module, its, quantised.schemes), expected)
         bias = f"{module}.bias"
         if bias in plain and bias not in expected and not plain[bias].read(bias).values.any():
             del plain[bias]  # GPTQ's older programs give every matrix one, of zeros
     return FolderWeights(plain, matrices)
+
+
+def _taken_apart(matrix: StoredMatrix, expected: Mapping[str, tuple[int, ...]]) -> dict[str, Matrix]:
+    """By name. A fused matrix that is not what the model asks for stays whole, and so is named in the error."""
+    layer, _, module = matrix.module.rpartition(".")
+    names = [f"{layer}.{part}.weight" for part in _FUSED.get(module, ())]
+    counts = [expected[name][0] for name in names if name in expected]
+    if not names or len(counts) < len(names) or sum(counts) != matrix.shape[0]:
+        return {f"{matrix.module}.weight": matrix}
+    firsts = accumulate(counts, initial=0)
+    return {
+        name: MatrixRows(matrix, first, (count, matrix.shape[1]))
+        for name, first, count in zip(names, firsts, counts, strict=False)
+    }

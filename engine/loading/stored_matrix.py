@@ -6,6 +6,7 @@ https://github.com/neuralmagic/compressed-tensors (packed, bytes; the last is th
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,34 @@ class StoredMatrix:
 
     def size(self) -> int:
         return self.scheme.group or self.shape[1]
+
+    def place(self) -> tuple[Path, int]:
+        """Where it begins, for reading in the order of the files."""
+        return min((file.path, file.tensors[f"{self.module}.{part}"].offset) for part, file in self.parts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRows:
+    """A part of a fused matrix: `shape[0]` of its rows from `first` on."""
+
+    whole: StoredMatrix
+    first: int
+    shape: tuple[int, int]
+
+    @property
+    def format(self) -> str:
+        return self.whole.format
+
+    @property
+    def bits(self) -> int | None:
+        return self.whole.bits
+
+    def read(self, rows: range | None = None) -> Coded:
+        rows = range(self.shape[0]) if rows is None else rows
+        return self.whole.read(range(self.first + rows.start, self.first + rows.stop))
+
+    def place(self) -> tuple[Path, int]:
+        return self.whole.place()
 
 
 def open_matrix(module: str, parts: Mapping[str, SafetensorsFile], schemes: tuple[Scheme, ...]) -> StoredMatrix:
@@ -178,9 +207,7 @@ def _check_packed(module: _Module) -> StoredMatrix:
         raise _Misfit(f"weight_shape is {shape}, weight_packed has the shape {[outputs, words]} for {scheme.bits} bits")
     groups = module.number_of_groups(shape[1])
     _expect_scales(module, outputs, groups)
-    if scheme.symmetric != ("weight_zero_point" not in module.parts):
-        raise _Misfit(f"weight_zero_point goes with symmetric {'false' if scheme.symmetric else 'true'} alone")
-    if not scheme.symmetric:
+    if not scheme.symmetric or "weight_zero_point" in module.parts:
         packed = -(-outputs // (32 // scheme.bits))
         module.expect("weight_zero_point", ("I32", "I8"), (packed, groups), (outputs, groups))
     return module.opened(outputs, shape[1], module.scattered("weight_g_idx", shape[1], groups))
@@ -191,7 +218,7 @@ def _read_packed(matrix: StoredMatrix, rows: range) -> Coded:
     codes = unpacked(matrix.array("weight_packed", rows), scheme.bits)[:, : matrix.shape[1]]
     scales = _scales(matrix, "weight_scale", rows)
     zeros = np.full_like(scales, middle)
-    if not scheme.symmetric:
+    if "weight_zero_point" in matrix.parts:
         stored = matrix.array("weight_zero_point")
         if stored.dtype == np.int8:
             zeros = stored[rows.start : rows.stop].astype(np.float32) + middle
@@ -210,9 +237,9 @@ def _check_bytes(module: _Module) -> StoredMatrix:
         module.expect(_scale_name(module.parts), tuple(DTYPES), (-(-outputs // down), -(-inputs // across)))
     else:
         _expect_scales(module, outputs, module.number_of_groups(inputs))
-    if scheme.symmetric != ("weight_zero_point" not in module.parts):
-        raise _Misfit(f"weight_zero_point goes with symmetric {'false' if scheme.symmetric else 'true'} alone")
-    if not scheme.symmetric:
+    if scheme.floating:
+        module.only("weight", "weight_scale", "weight_scale_inv")
+    elif not scheme.symmetric or "weight_zero_point" in module.parts:
         shape = module.shape(_scale_name(module.parts), tuple(DTYPES))
         module.expect("weight_zero_point", ("I8",), shape)
     return module.opened(outputs, inputs)
@@ -229,7 +256,7 @@ def _read_bytes(matrix: StoredMatrix, rows: range) -> Coded:
     if scheme.floating:
         return Coded(8, codes, scales, None, matrix.size())
     zeros = np.full_like(scales, 128)
-    if not scheme.symmetric:
+    if "weight_zero_point" in matrix.parts:
         zeros = zeros + _by_row(matrix.array("weight_zero_point").astype(np.float32), matrix.shape[0], rows)
     return Coded(8, codes ^ np.uint8(128), scales, zeros, matrix.size())
 

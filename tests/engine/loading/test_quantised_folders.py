@@ -1,4 +1,5 @@
 """AWQ, GPTQ, compressed-tensors and FP8: exactly the weights that are stored, row by row too, in 4 or 8 bits."""
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from quantised_folders import Made, awq, compressed, fp8, gptq, int8, packed, write_quantised
-from tiny_models import CONFIG
+from tiny_models import CONFIG, random_tensors, write_folder
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
@@ -219,7 +220,7 @@ MISFITS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], str]] = [
     ("awq", lambda made: made.update(qweight=made["qweight"].long()), "qweight has the type I64"),
     ("gptq", lambda made: made.update(g_idx=torch.full_like(made["g_idx"], 99)), "g_idx names a group that is not"),
     ("packed", lambda made: made.update(weight_shape=torch.tensor([1, 2])), "weight_shape is"),
-    ("packed, zeros", lambda made: made.pop("weight_zero_point"), "weight_zero_point goes with symmetric"),
+    ("packed, zeros", lambda made: made.pop("weight_zero_point"), "weight_zero_point is missing"),
     ("fp8 by row", lambda made: made.update(weight=made["weight"].view(torch.int8)), "weight has the type I8"),
     ("fp8 of the makers", lambda made: made.update(weight_scale_inv=torch.ones(9, 9)), "weight_scale_inv has the shap"),
     ("int8", lambda made: made.update(weight_packed=torch.zeros(1)), "weight_packed is not expected"),
@@ -242,3 +243,45 @@ def test_activations_that_are_rounded_as_they_come_are_taken(tmp_path: Path) -> 
     right = write_quantised(tmp_path, CONFIG, said, maker(fp8))
     name = "model.layers.1.self_attn.q_proj.weight"
     np.testing.assert_allclose(open_checkpoint(tmp_path).array(name), right[name], rtol=2**-24)
+
+
+PHI = {key: value for key, value in CONFIG.items() if key != "model_type"} | {"model_type": "phi3", "hidden_size": 64}
+
+
+def write_fused(folder: Path, said: dict[str, Any], make: Callable[[int, int], Made]) -> dict[str, Any]:
+    """As phi3 has them: q, k and v are one matrix, and gate and up. What each of its parts stands for."""
+    tensors = random_tensors(PHI)
+    right, stored = {}, {name: values for name, values in tensors.items() if not name.endswith("_proj.weight")}
+    for layer in range(PHI["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        for fused, parts in (
+            ("self_attn.qkv_proj", [f"self_attn.{part}_proj" for part in "qkv"]),
+            ("self_attn.o_proj", ["self_attn.o_proj"]),
+            ("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"]), ("mlp.down_proj", ["mlp.down_proj"]),
+        ):  # fmt: skip
+            counts = [len(tensors[f"{at}{part}.weight"]) for part in parts]
+            made, whole = make(sum(counts), tensors[f"{at}{parts[0]}.weight"].shape[1])
+            stored |= {f"{at}{fused}.{name}": tensor for name, tensor in made.items()}
+            for part, values in zip(parts, np.split(whole, np.cumsum(counts)[:-1]), strict=True):
+                right[f"{at}{part}.weight"] = values
+    write_folder(folder, PHI | {"quantization_config": said}, stored)
+    return right
+
+
+@pytest.mark.parametrize("form", ["awq", "gptq, act-order", "packed"])
+def test_a_fused_quantised_matrix_is_taken_apart(form: str, tmp_path: Path) -> None:
+    said, make, bits = FORMATS[form]
+    right = write_fused(tmp_path, said, maker(make))
+    checkpoint = open_checkpoint(tmp_path)
+    for name, values in right.items():
+        np.testing.assert_allclose(checkpoint.array(name), values, rtol=2**-24, err_msg=name)
+        assert np.array_equal(checkpoint.array(name, range(9, 14)), checkpoint.array(name)[9:14])
+        assert checkpoint.weights.bits(name) == bits
+
+
+def test_a_quantised_model_of_which_a_part_of_each_head_turns_is_refused(tmp_path: Path) -> None:
+    write_fused(tmp_path, AWQ, maker(partial(awq, group=32)))
+    config = json.loads((tmp_path / "config.json").read_text()) | {"partial_rotary_factor": 0.5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="AWQ, which is not supported where its rows have another order"):
+        open_checkpoint(tmp_path)
