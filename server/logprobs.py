@@ -1,5 +1,6 @@
 """Logprobs as both doors say them, in OpenAI's shape. What is counted, and when, is the engine's."""
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -25,10 +26,16 @@ class Listed(Likely, frozen=True, kw_only=True):
 
 def listed(logprobs: Iterable[TokenLogprob]) -> list[Listed]:
     return [
-        Listed(token=one.token, logprob=one.logprob, bytes=list(one.data), top_logprobs=[*map(_likely, one.top)])
+        Listed(token=one.token, logprob=one.logprob, bytes=_numbers(one.data), top_logprobs=[*map(_likely, one.top)])
         for one in logprobs
     ]
 
 
 def _likely(one: TokenLogprob) -> Likely:
-    return Likely(token=one.token, logprob=one.logprob, bytes=list(one.data))
+    return Likely(token=one.token, logprob=one.logprob, bytes=_numbers(one.data))
+
+
+@lru_cache(1 << 14)
+def _numbers(data: bytes) -> list[int]:
+    """Not to be changed: a run keeps all that it listed, and most of that are the same few tokens."""
+    return list(data)

@@ -2,6 +2,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 import tokenizers
 
@@ -17,7 +18,7 @@ from .prompt import PromptEncoder
 from .reasoning import ReasoningSplitter, tags_of
 from .stop_strings import StopStrings
 from .text_stream import TextStream
-from .token_log import TokenLog
+from .token_log import Spelled, TokenLog
 from .tokenizer import Tokenizer, require_text
 from .tool_calls import CallParser
 from .tool_prompt import text_of
@@ -47,6 +48,7 @@ class Codec:
         self._tokenizer = Tokenizer(tokenizer, chat_template, bos_id=bos_id, size=size)
         self._bytes = TokenBytes(tokenizer, vocabulary, self._tokenizer.special_ids | frozenset(eos_ids))
         self._name = tokenizer.id_to_token
+        self.spelled: Spelled = lru_cache(1 << 14)(self._spell)  # lists of likely tokens have the same few in them
         self._clock = clock
         facts = "\0".join((self._tokenizer.digest, chat_template or "", bos_text, eos_text))
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]
@@ -79,7 +81,7 @@ class Codec:
         """The text of a whole answer, the same as streaming it."""
         return self._bytes.decode(ids)
 
-    def spelled(self, token: int) -> tuple[str, bytes]:
+    def _spell(self, token: int) -> tuple[str, bytes]:
         """A token's text, with U+FFFD for part of a character, and its bytes; of one without text its name."""
         data = self._bytes[token]
         return (data.decode("utf-8", "replace") if data else self._name(token) or ""), data
