@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .regex import RegexError, check_regex, in_a_json_string
+from .dialect import pointer_of, told_apart_by, written
+from .regex import RegexError, check_regex
 
 ANNOTATIONS = frozenset({
     "$comment", "$schema", "contentEncoding", "contentMediaType", "contentSchema", "default", "deprecated",
@@ -18,11 +19,6 @@ ANNOTATIONS = frozenset({
 FORMATS = (
     "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid",
 )  # fmt: skip
-_LEAP_DAY = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
-_DATE = rf"^(\d{{4}}-(0[13-9]|1[0-2])-|\d{{4}}-02-([01]|2[0-8])|{_LEAP_DAY})"
-STRICTER = {  # what llguidance leaves open: a 29th of February in other years, a 61st second at any time
-    "date": (_DATE,), "date-time": (_DATE, "^.{17}[0-5]"), "time": ("^.{6}[0-5]",),
-}  # fmt: skip
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 MAX_DEPTH = 64
 MAX_SCHEMAS = 2000  # schemas in a schema; properties and branches are among them
@@ -33,7 +29,7 @@ MAX_ITEMS = 10_000
 MAX_NUMBER = 1 << 53  # up to here whole numbers are exact in floating point
 MAX_DIVISOR = 100_000  # of multipleOf, times the power of ten that makes it whole: as many states has its automaton
 _UNWRITTEN = re.compile("[\0-\x07\x0b\x0e-\x1f\x7f]")  # characters that have no escape of two letters
-_POINTER = re.compile(r"#(?:/(?:[\w$.!&'()*+,;=:@%-]|~[01])*)*", re.ASCII)
+_POINTER = re.compile(r"#(?:/(?:[^~/]|~[01])*)*")
 
 
 class SchemaError(ValueError):
@@ -55,7 +51,7 @@ def prepared(schema: dict[str, Any]) -> dict[str, Any]:
     walk.schema(schema, "", 0)
     walk.check_references()
     _check_finite(walk.schemas)
-    found: dict[str, Any] = _written(schema)
+    found: dict[str, Any] = written(schema, walk.schemas, ENFORCED)
     return found
 
 
@@ -83,6 +79,7 @@ class _Walk:
     def __init__(self) -> None:
         self.schemas: dict[str, Any] = {}  # by pointer
         self._references: list[tuple[str, str]] = []  # pointer of the keyword, and what it names
+        self._discriminators: list[tuple[str, str]] = []  # pointer of the keyword, and the property's name
         self._values = 0  # in enums
 
     def schema(self, given: object, at: str, depth: int) -> None:
@@ -106,12 +103,22 @@ class _Walk:
     def reference(self, value: object, at: str, _depth: int) -> None:
         if not isinstance(value, str) or not _POINTER.fullmatch(value):
             raise SchemaError(at, "only a JSON pointer into this schema, such as #/$defs/name, is followed")
-        self._references.append((at, _plain(value)))
+        self._references.append((at, pointer_of(value)))
 
     def check_references(self) -> None:
         for at, pointer in self._references:
             if pointer not in self.schemas:
                 raise SchemaError(at, "there is no such schema in this schema")
+        for at, name in self._discriminators:
+            given = self.schemas[at.removesuffix("/discriminator")]
+            if told_apart_by(given.get("oneOf", given.get("anyOf", ())), self.schemas) != name:
+                raise SchemaError(at, "it holds only where each branch requires its own `const` of the property")
+
+    def discriminator(self, value: object, at: str, _depth: int) -> None:
+        """OpenAPI's: it says nothing more where every branch itself says what the property is."""
+        if not isinstance(value, dict) or not isinstance(name := value.get("propertyName"), str):
+            raise SchemaError(at, "an object with `propertyName` is needed")
+        self._discriminators.append((at, name))
 
     def count_values(self, count: int, at: str) -> None:
         self._values += count
@@ -124,13 +131,6 @@ Rule = Callable[[_Walk, Any, str, int], None]
 
 def _token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def _plain(reference: str) -> str:
-    """A reference's pointer, without what a URI has to write in percent."""
-    parts = [bytes.fromhex(part[1:]) if part.startswith("%") else part.encode()
-             for part in re.split("(%[0-9a-fA-F]{2})", reference[1:])]  # fmt: skip
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 def _one(walk: _Walk, value: Any, at: str, depth: int) -> None:
@@ -239,37 +239,14 @@ def _not_asked(_walk: _Walk, value: Any, at: str, _depth: int) -> None:
 
 RULES: Mapping[str, Rule] = {
     "$defs": _named, "$ref": _Walk.reference, "additionalProperties": _one, "allOf": _list, "anyOf": _list,
-    "const": _value, "definitions": _named, "enum": _enum, "exclusiveMaximum": _number, "exclusiveMinimum": _number,
-    "format": _format, "items": _one, "maxItems": _count, "maxLength": _count, "maxProperties": _count,
-    "maximum": _number, "minItems": _count, "minLength": _count, "minProperties": _count, "minimum": _number,
-    "multipleOf": _divisor, "oneOf": _list, "pattern": _pattern, "patternProperties": _patterned, "prefixItems": _list,
-    "properties": _named, "required": _names, "type": _type, "uniqueItems": _not_asked,
+    "const": _value, "definitions": _named, "discriminator": _Walk.discriminator, "enum": _enum,
+    "exclusiveMaximum": _number, "exclusiveMinimum": _number, "format": _format, "items": _one, "maxItems": _count,
+    "maxLength": _count, "maxProperties": _count, "maximum": _number, "minItems": _count, "minLength": _count,
+    "minProperties": _count, "minimum": _number, "multipleOf": _divisor, "oneOf": _list, "pattern": _pattern,
+    "patternProperties": _patterned, "prefixItems": _list, "properties": _named, "required": _names, "type": _type,
+    "uniqueItems": _not_asked,
 }  # fmt: skip
 ENFORCED = frozenset(RULES) - {"uniqueItems"}  # which may only be false
-
-
-def _written(given: Any) -> Any:
-    """A schema that was walked, as llguidance is to have it: without what only describes."""
-    if not isinstance(given, dict):
-        return given
-    written = {}
-    for keyword, value in given.items():
-        rule = RULES.get(keyword)
-        if rule is _one:
-            value = _written(value)
-        elif rule is _list:
-            value = [_written(one) for one in value]
-        elif rule is _named:
-            value = {name: _written(one) for name, one in value.items()}
-        elif rule is _patterned:
-            value = {in_a_json_string(pattern): _written(one) for pattern, one in value.items()}
-        elif rule is _pattern:
-            value = in_a_json_string(value)
-        if rule is not None and rule is not _not_asked:
-            written[keyword] = value
-    if stricter := STRICTER.get(given.get("format", "")):
-        written["allOf"] = [*written.get("allOf", []), *({"pattern": pattern} for pattern in stricter)]
-    return written
 
 
 def _check_together(given: dict[str, Any], at: str) -> None:
@@ -315,7 +292,7 @@ def _has_finite(given: Any, at: str, schemas: Mapping[str, Any], found: set[str]
         return True
     needed = [f"{at}/allOf/{index}" for index in range(len(given.get("allOf", [])))]
     if "$ref" in given:
-        needed.append(_plain(given["$ref"]))
+        needed.append(pointer_of(given["$ref"]))
     kinds = given.get("type", TYPES)
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if list(kinds) == ["object"]:

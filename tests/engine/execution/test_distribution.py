@@ -83,7 +83,7 @@ def natively(params: SamplingParams) -> list[int]:
     for own.seed in range(DRAWS):
         logits[:] = LOGITS
         drawn.append(
-            draw(places[0], VOCABULARY, *places[1:4], len(asked.ids), *settings(own), *places[4:])
+            draw(places[0], VOCABULARY, 0, *places[1:4], len(asked.ids), *settings(own), *places[4:])
         )
     return drawn
 

@@ -115,6 +115,17 @@ KEYWORDS: dict[str, dict[str, Any]] = {
     "anyOf": {"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]},
     "allOf": {"allOf": [{"type": "integer", "minimum": 3}, {"maximum": 20}]},
     "oneOf": {"oneOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]},
+    "oneOf, discriminator": {
+        "oneOf": [{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/two"}], "discriminator": {"propertyName": "kind"},
+        "$defs": {
+            "ü": {"const": "two"},
+            "one": {"type": "object", "properties": {"kind": {"const": "one"}}, "required": ["kind"]},
+            "two": {
+                "type": "object", "properties": {"kind": {"const": "two"}, "v": {"$ref": "#/$defs/ü"}},
+                "required": ["kind", "v"],
+            },
+        },
+    },
     "$ref, $defs": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}},
     "$ref, definitions": {"$ref": "#/definitions/a", "definitions": {"a": {"type": "null"}}, "title": "x"},
     "properties, required": {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a", "b"]},

@@ -83,6 +83,8 @@ def test_the_readme_lists_exactly_the_keywords_that_are_enforced() -> None:
         ({"$ref": "#/$defs/b", "$defs": {"a": {}}}, "/$ref"),
         ({"$ref": "#/enum/0", "enum": [{"type": "string"}]}, "/$ref"),
         ({"properties": {"a": {"$id": "x"}}}, "/properties/a/$id"),
+        ({"discriminator": {"propertyName": "kind"}, "oneOf": [True]}, "/discriminator"),
+        ({"discriminator": "kind"}, "/discriminator"),
         ({"minimum": 5, "maximum": 3}, "/minimum"),
         ({"exclusiveMinimum": 3, "maximum": 3}, "/exclusiveMinimum"),
         ({"minLength": 5, "maxLength": 3}, "/minLength"),
@@ -112,6 +114,25 @@ def test_what_may_end_or_is_never_needed_may_need_itself() -> None:
 def test_a_reference_may_write_in_percent_what_a_uri_cannot_hold() -> None:
     prepared({"$ref": "#/$defs/a%20b%5B%C3%A9", "$defs": {"a b[é": {"type": "string"}}})
     prepared({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}})
+
+
+KINDS = {
+    kind: {"type": "object", "properties": {"kind": {"const": kind}, "v": {"$ref": "#/$defs/ü"}}, "required": ["kind"]}
+    for kind in ("one", "two")
+}
+
+
+def test_branches_that_refer_to_objects_of_different_kinds_are_alternatives() -> None:
+    union = {"oneOf": [{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/two"}]}
+    schema = union | {"discriminator": {"propertyName": "kind"}, "$defs": KINDS | {"ü": {"type": "null"}}}
+    found = prepared(schema)
+    assert found["allOf"] == [{"anyOf": union["oneOf"]}] and "oneOf" not in found
+    assert found["$defs"]["one"]["properties"]["v"] == {"$ref": "#/$defs/%C3%BC"}
+    for other in ({"kind": {"type": "string"}}, {"kind": {"enum": ["one", "two"]}}, {}):
+        two = KINDS["two"] | {"properties": other | {"v": True}}
+        assert "oneOf" in prepared(union | {"$defs": {"one": KINDS["one"], "two": two, "ü": True}})
+    optional = {"one": KINDS["one"], "two": KINDS["two"] | {"required": []}, "ü": True}
+    assert "oneOf" in prepared(union | {"$defs": optional})
 
 
 def test_a_schema_is_bounded_in_depth_and_in_size() -> None:
