@@ -26,6 +26,7 @@ from .policy.sampling_params import BANNED, SamplingParams
 from .policy.scheduler import Scheduler
 from .policy.sequence import Sequence
 from .policy.structured_outputs import FIELD
+from .policy.thinking import Thinking
 from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, StepLoop
 from .text.codec import Codec
 
@@ -112,6 +113,7 @@ class Engine:
                 matcher = await self._matcher(chat, ids, params, owner)
             self._refuse_when_stopped()
             sequence = self._sequence(ids, params, owner, session_id, matcher)
+            sequence.thinking = self._thinking(chat, ids, params)
             answer = self.codec.answer_stream(
                 chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs
             )
@@ -208,6 +210,14 @@ class Engine:
         self._in_flight[owner.id] -= 1
         if not self._in_flight[owner.id]:
             del self._in_flight[owner.id]
+
+    def _thinking(self, chat: Chat, ids: list[int], params: SamplingParams) -> Thinking | None:
+        if params.thinking_budget is None:
+            return None
+        tokens = self.codec.thought_tokens()
+        if tokens is None:
+            raise InvalidField("thinking_budget", "this model has no tokens that begin and end a thought")
+        return Thinking(params.thinking_budget, *tokens, inside=self.codec.thought_end(chat, ids) is not None)
 
     async def _matcher(self, chat: Chat, ids: list[int], params: SamplingParams, owner: Owner) -> Matcher | None:
         form = self.codec.call_form(chat, chat.must_call) if chat.must_call else params.structured_outputs

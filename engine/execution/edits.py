@@ -31,8 +31,11 @@ CERTAIN = np.full(1, 3e38, np.float32)  # added to a logit, it is the largest; a
 
 def edits(sequence: Sequence, vocabulary: int, allowed: Words | None = None) -> Edits:
     """allowed: a bit for each id that may be drawn at all; None: all of them."""
-    if sequence.given is not None:
-        return Edits(np.array([sequence.given], np.int32), np.ones(1, np.float32), CERTAIN)
+    certain = sequence.given
+    if certain is None and sequence.thinking is not None:
+        certain = sequence.thinking.due(sequence.ids, sequence.num_prompt)
+    if certain is not None:
+        return Edits(np.array([certain], np.int32), np.ones(1, np.float32), CERTAIN)
     params = sequence.params
     holds = sequence.num_generated < params.min_tokens
     if not holds and params.leaves_logits_alone:

@@ -52,7 +52,7 @@ class SamplingParams:
     the stop string that ended an answer in its text. `logprobs` gives each token of the answer its log-probability, and
     `top_logprobs` that of so many of the likeliest tokens beside it; `prompt_logprobs` is both for the prompt's tokens
     from the second one on. `structured_outputs` is the form that the answer has; what holds where it meets other
-    parameters is said in execution/masks.py.
+    parameters is said in execution/masks.py. `thinking_budget` is how many tokens a thought may have.
     """
 
     temperature: float = 1.0
@@ -76,6 +76,7 @@ class SamplingParams:
     logprobs: bool = False
     top_logprobs: int = 0
     prompt_logprobs: int | None = None
+    thinking_budget: int | None = None
     structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +103,8 @@ class SamplingParams:
             raise InvalidField("top_logprobs", "logprobs has to be true for it")
         if self.prompt_logprobs is not None:
             _integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_TOP_LOGPROBS)
+        if self.thinking_budget is not None:
+            _integer("thinking_budget", self.thinking_budget, 0, 1 << 31)
         self._check_stops()
         self._check_ids()
 

@@ -57,6 +57,7 @@ SAMPLING_SCHEMA: Mapping[str, Schema] = {
     "logprobs": {"type": "boolean"},
     "top_logprobs": _integer(0, MAX_TOP_LOGPROBS),
     "prompt_logprobs": _integer(0, MAX_TOP_LOGPROBS),
+    "thinking_budget": _integer(0),
     "structured_outputs": {
         "type": "object",
         "minProperties": 1,

@@ -9,6 +9,7 @@ from ..chat import Owner
 from ..grammar.matcher import Matcher
 from .chain import Link
 from .sampling_params import SamplingParams
+from .thinking import Thinking
 
 
 class Status(enum.Enum):
@@ -36,6 +37,7 @@ class Sequence:
     held_back_ids: frozenset[int] = frozenset()  # not sampled before min_tokens
     bad_ids: tuple[tuple[int, ...], ...] = ()  # what params.bad_words are in ids
     matcher: Matcher | None = None  # follows the grammar that the answer is to have
+    thinking: Thinking | None = None  # where what it may think is bounded
     given: int | None = None  # its next id, where that is known already and only scored (prompt_rows.py)
     session_id: str | None = None
     status: Status = Status.WAITING

@@ -134,6 +134,13 @@ class Codec:
         tools = [tool for tool in chat.tools if tool.name in names]
         return StructuredOutputs.from_dict({"grammar": call_grammar(self._calls, tools, several=chat.parallel_calls)})
 
+    def thought_tokens(self) -> tuple[int, int] | None:
+        """The tokens around a thought; None where this model does not think, or writes its tags in words."""
+        added = self._tokenizer.added
+        if self._tags is None or not (self._tags.opening in added and self._tags.closing in added):
+            return None
+        return added[self._tags.opening], added[self._tags.closing]
+
     def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> bytes | int | None:
         """What ends the thought that this prompt opened: a token, or its text. None: it opened none."""
         splitter = self._splitter(chat, prompt_ids)

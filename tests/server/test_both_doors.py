@@ -306,6 +306,7 @@ WRONG: dict[str, list[Any]] = {
     "top_k": [-1, 1.5, "5", True],
     "seed": [1.5, "7", True, 1 << 64, -(1 << 63) - 1],
     "min_tokens": [-1, 0.5, True],
+    "thinking_budget": [-1, 0.5, "5", True],
     "max_tokens": [0, -1, 1.5, "5", True],
     "ignore_eos": [1, "true"],
     "stop": [[""], "", 5, [5], {"a": 1}, ["x"] * 17, "x" * 257],

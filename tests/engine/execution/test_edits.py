@@ -13,6 +13,7 @@ from hamdam.engine.execution.edits import NONE, edits
 from hamdam.engine.execution.sampler import sample
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
+from hamdam.engine.policy.thinking import Thinking
 from hamdam.kernels.device import for_device
 from hamdam.kernels.penalties import Penalties, penalised
 
@@ -143,3 +144,15 @@ def test_where_only_a_bad_word_is_left_it_is_said() -> None:
     own = asking([1], bad_words=("x",), allowed_token_ids=(4,))
     own.bad_ids = ((4,),)
     assert sample(OPS, torch.zeros(1, VOCABULARY), [own]) == [4]
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-30, 0.01, 1, 2])
+def test_a_thought_that_has_to_end_ends_whatever_else_was_asked(temperature: float) -> None:
+    asked = {"top_k": 3, "min_p": 0.5, "logit_bias": ((7, -100.0),), "repetition_penalty": 2.0, "thinking_budget": 0}
+    params = SamplingParams(temperature=temperature, **asked)
+    own = sequence(1, [1, 7], params=params)
+    own.thinking = Thinking(0, 6, 7, inside=True)
+    logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(1)) * 50
+    assert sample(OPS, logits, [own]) == [7]
+    own.ids.append(7)
+    assert edits(own, VOCABULARY).ids.tolist() != [7], "and no second one"

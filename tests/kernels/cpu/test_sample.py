@@ -134,3 +134,11 @@ def test_exactly_on_a_border_the_next_id_is_taken(settings: tuple[int, float, fl
     logits = np.array([0, 0, -np.inf, 0, 0] + [-np.inf] * 20, np.float32)
     ids = [draw(logits, 1.0, *settings, share / 4) for share in range(4)]
     assert ids == [reference(logits, 1.0, *settings, share / 4) for share in range(4)] == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-40, 0.01, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p", "min_p"), [(0, 1.0, 0.0), (3, 0.5, 0.5)])
+def test_a_token_that_is_made_certain_is_drawn(temperature: float, top_k: int, top_p: float, min_p: float) -> None:
+    logits = (np.random.default_rng(0).normal(size=40) * 50).astype(np.float32)
+    logits[7] += np.float32(3e38)
+    assert draw(logits, temperature, top_k, top_p, min_p, 0.37) == 7
