@@ -27,7 +27,7 @@ from ..loading.numbers import CHUNK, spans
 from ..models.config import ModelConfig
 
 log = logging.getLogger("hamdam.engine")
-LAYOUT = 2  # to be raised whenever what packing makes looks different
+LAYOUT = 3  # to be raised whenever what packing makes looks different
 ALIGNMENT = 4096
 DIGEST = 64  # characters
 MOVED = 8 * CHUNK  # numbers of 4 or 8 bits that are read at a time

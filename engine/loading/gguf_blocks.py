@@ -31,12 +31,12 @@ def block_format(kind: int) -> BlockFormat:
     raise ModelError(f"type {kind}{name} is not supported")
 
 
-def _halves(blocks: Bytes, start: int) -> Floats:
+def halves(blocks: Bytes, start: int) -> Floats:
     """The fp16 at byte `start` of each block, as a column."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
 
 
-def _nibbles(packed: Bytes) -> Bytes:
+def nibbles(packed: Bytes) -> Bytes:
     """[..., n] bytes to [..., 2 n] values: all low nibbles first, then all high ones."""
     return np.concatenate((packed & 0x0F, packed >> 4), axis=-1)
 
@@ -48,53 +48,53 @@ def _planes(packed: Bytes, bits: int) -> Bytes:
     return planes
 
 
-def _fifth_bits(blocks: Bytes, start: int) -> Bytes:
+def fifth_bits(blocks: Bytes, start: int) -> Bytes:
     """The 32 bits at byte `start` of each block, one a value: 0 or 16."""
     return np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") * np.uint8(16)
 
 
 def _q4_0(blocks: Bytes) -> Floats:
-    return _halves(blocks, 0) * (_nibbles(blocks[:, 2:]).astype(np.float32) - 8)
+    return halves(blocks, 0) * (nibbles(blocks[:, 2:]).astype(np.float32) - 8)
 
 
 def _q4_1(blocks: Bytes) -> Floats:
-    return _halves(blocks, 0) * _nibbles(blocks[:, 4:]).astype(np.float32) + _halves(blocks, 2)
+    return halves(blocks, 0) * nibbles(blocks[:, 4:]).astype(np.float32) + halves(blocks, 2)
 
 
 def _q5_0(blocks: Bytes) -> Floats:
-    quants = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)
-    return _halves(blocks, 0) * (quants.astype(np.float32) - 16)
+    quants = nibbles(blocks[:, 6:]) | fifth_bits(blocks, 2)
+    return halves(blocks, 0) * (quants.astype(np.float32) - 16)
 
 
 def _q5_1(blocks: Bytes) -> Floats:
-    quants = _nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)
-    return _halves(blocks, 0) * quants.astype(np.float32) + _halves(blocks, 2)
+    quants = nibbles(blocks[:, 8:]) | fifth_bits(blocks, 4)
+    return halves(blocks, 0) * quants.astype(np.float32) + halves(blocks, 2)
 
 
 def _q8_0(blocks: Bytes) -> Floats:
-    return _halves(blocks, 0) * blocks[:, 2:].view(np.int8).astype(np.float32)
+    return halves(blocks, 0) * blocks[:, 2:].view(np.int8).astype(np.float32)
 
 
 def _q2_k(blocks: Bytes) -> Floats:
     """scales[16] (low nibble scale, high nibble min), qs[64], d, dmin; 16 groups of 16."""
     scales, quants = blocks[:, :16], _planes(blocks[:, 16:80].reshape(-1, 2, 32), 2)
-    scale = _halves(blocks, 80) * (scales & 0x0F).astype(np.float32)
-    least = _halves(blocks, 82) * (scales >> 4).astype(np.float32)
+    scale = halves(blocks, 80) * (scales & 0x0F).astype(np.float32)
+    least = halves(blocks, 82) * (scales >> 4).astype(np.float32)
     return (scale[..., None] * quants.reshape(-1, 16, 16).astype(np.float32) - least[..., None]).reshape(-1, 256)
 
 
 def _q3_k(blocks: Bytes) -> Floats:
     """hmask[32] (a clear bit takes 4 away), qs[64], scales[12] (16 of 6 bits, less 32), d; 16 groups of 16."""
     packed = blocks[:, 96:108]
-    low = _nibbles(packed[:, :8])
+    low = nibbles(packed[:, :8])
     high = _planes(packed[:, 8:], 2).reshape(-1, 16)
-    scale = _halves(blocks, 108) * ((low | high << 4).astype(np.float32) - 32)
+    scale = halves(blocks, 108) * ((low | high << 4).astype(np.float32) - 32)
     quants = _planes(blocks[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).astype(np.float32)
     clear = _planes(blocks[:, :32], 1).reshape(-1, 16, 16) ^ 1
     return (scale[..., None] * (quants - 4 * clear.astype(np.float32))).reshape(-1, 256)
 
 
-def _scales_and_mins(packed: Bytes) -> tuple[Floats, Floats]:
+def scales_and_mins(packed: Bytes) -> tuple[Floats, Floats]:
     """Q4_K's and Q5_K's 12 bytes: 8 scales and 8 mins of 6 bits; the top two of groups 4 to 7 lie with 0 to 3."""
     first, second, last = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = np.concatenate((first & 0x3F, (last & 0x0F) | (first >> 6) << 4), axis=1)
@@ -104,37 +104,37 @@ def _scales_and_mins(packed: Bytes) -> tuple[Floats, Floats]:
 
 def _q4_k(blocks: Bytes) -> Floats:
     """d, dmin, 12 bytes of scales, qs[128]; 8 groups of 32."""
-    scales, mins = _scales_and_mins(blocks[:, 4:16])
+    scales, mins = scales_and_mins(blocks[:, 4:16])
     quants = _planes(blocks[:, 16:].reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
     return _scaled_groups(blocks, scales, mins, quants)
 
 
 def _q5_k(blocks: Bytes) -> Floats:
     """d, dmin, 12 bytes of scales, qh[32] (bit g belongs to group g), qs[128]; 8 groups of 32."""
-    scales, mins = _scales_and_mins(blocks[:, 4:16])
+    scales, mins = scales_and_mins(blocks[:, 4:16])
     quants = _planes(blocks[:, 48:].reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
     return _scaled_groups(blocks, scales, mins, quants | _planes(blocks[:, 16:48], 1) * np.uint8(16))
 
 
 def _scaled_groups(blocks: Bytes, scales: Floats, mins: Floats, quants: Bytes) -> Floats:
-    scale, least = _halves(blocks, 0) * scales, _halves(blocks, 2) * mins
+    scale, least = halves(blocks, 0) * scales, halves(blocks, 2) * mins
     return (scale[..., None] * quants.astype(np.float32) - least[..., None]).reshape(-1, 256)
 
 
 _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)  # twice the numbers
-_IQ4 = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float32)
+IQ4 = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.float32)
 
 
 def _iq4_nl(blocks: Bytes) -> Floats:
-    return _halves(blocks, 0) * _IQ4[_nibbles(blocks[:, 2:])]
+    return halves(blocks, 0) * IQ4[nibbles(blocks[:, 2:])]
 
 
 def _iq4_xs(blocks: Bytes) -> Floats:
     """d, 2 bytes and 4 bytes of scales (8 of 6 bits, less 32; the top two bits first), qs[128]; 8 groups of 32."""
     low = _planes(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
     high = _planes(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
-    scale = _halves(blocks, 0) * ((low | high << 4).astype(np.float32) - 32)
-    return (scale[..., None] * _IQ4[_nibbles(blocks[:, 8:].reshape(-1, 8, 16))]).reshape(-1, 256)
+    scale = halves(blocks, 0) * ((low | high << 4).astype(np.float32) - 32)
+    return (scale[..., None] * IQ4[nibbles(blocks[:, 8:].reshape(-1, 8, 16))]).reshape(-1, 256)
 
 
 def mxfp4_values(scales: Bytes, codes: Bytes) -> Floats:
@@ -147,7 +147,7 @@ def mxfp4_values(scales: Bytes, codes: Bytes) -> Floats:
 
 
 def _mxfp4(blocks: Bytes) -> Floats:
-    return mxfp4_values(blocks[:, 0], _nibbles(blocks[:, 1:]))
+    return mxfp4_values(blocks[:, 0], nibbles(blocks[:, 1:]))
 
 
 def _q6_k(blocks: Bytes) -> Floats:
@@ -155,7 +155,7 @@ def _q6_k(blocks: Bytes) -> Floats:
     low = _planes(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 8, 32)
     high = _planes(blocks[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
     quants = (low | high << 4).reshape(-1, 16, 16).astype(np.float32) - 32
-    scale = _halves(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32)
+    scale = halves(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32)
     return (scale[..., None] * quants).reshape(-1, 256)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .coded import Coded
 from .gguf import TensorInfo
 from .gguf_blocks import block_format
+from .gguf_moved import BITS, moved
 from .numbers import DTYPES, Numbers, Quantized, fill
 
 Values = TypeVar("Values", bound=np.generic)
@@ -32,7 +33,7 @@ class GGUFWeights:
         return Numbers(dtype, self._in_halves(name, values)[inside])
 
     def bits(self, name: str) -> int | None:
-        return {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}.get(self.formats[name]) if len(self.shapes[name]) == 2 else None
+        return BITS.get(self.formats[name]) if len(self.shapes[name]) == 2 else None
 
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         if self.bits(name) is None:
@@ -44,8 +45,8 @@ class GGUFWeights:
         with self._path.open("rb") as file:
             file.seek(info.offset + whole.start * (info.nbytes // info.shape[0]))
             fill(file, self._path.name, blocks)
-        blocks = self._in_halves(name, blocks)[inside]
-        return Quantized(block.name, blocks, (len(blocks), columns))
+        kind, blocks = moved(block.name, self._in_halves(name, blocks)[inside])
+        return Quantized(kind, blocks, (len(blocks), columns))
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None

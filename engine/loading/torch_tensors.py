@@ -52,7 +52,7 @@ def _some(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
     coded = weights.coded(name, rows)
     if coded is not None:
         return _four_bits(coded) if coded.bits <= 4 else _eight_bits(coded)
-    if weights.formats[name] not in ("Q4_0", "Q4_1"):
+    if weights.bits(name) != 4:
         return None
     blocks = weights.quantized(name, rows)
     return None if blocks is None else from_gguf(torch.from_numpy(blocks.blocks), blocks.format)

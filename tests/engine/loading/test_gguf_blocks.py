@@ -7,6 +7,7 @@ import pytest
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.gguf_blocks import block_format
+from hamdam.engine.loading.gguf_moved import BITS, moved
 
 Q = gguf.GGMLQuantizationType
 KINDS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K,
@@ -92,6 +93,25 @@ def test_f06_random_blocks_give_the_values_of_the_formats_own_package(kind: gguf
         ours, theirs = form.dequantise(blocks), gguf.quants.dequantize(blocks, kind)
     assert ours.dtype == np.float32
     assert np.array_equal(ours.ravel(), theirs.ravel(), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_blocks_that_are_moved_keep_their_numbers(name: str) -> None:
+    """Only Q4_K's scales and minima are rounded, which are at most 63 here: a scale counts 15 times, a minimum once."""
+    kind = Q[name]
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    random = np.random.default_rng(kind)
+    blocks = random.integers(0, 256, (6, 2, size), dtype=np.uint8)
+    for at in range(0, 4 if name in ("Q4_1", "Q4_K") else 2, 2):
+        halves = random.uniform(0.5, 1, (6, 2)).astype(np.float16)
+        blocks[..., at : at + 2] = halves[..., None].view(np.uint8)
+    form, made = moved(name, blocks)
+    assert form in ("Q4_0", "Q4_1", "Q8_0") and made.shape[:2] == (6, 2 * elements // 32)
+    assert BITS[name] == (8 if form == "Q8_0" else 4)
+    found = gguf.quants.dequantize(made.reshape(6, -1), Q[form])
+    right = gguf.quants.dequantize(blocks.reshape(6, -1), kind)
+    most = 63 * (15 + 1) * 2.0**-12 if name == "Q4_K" else 0
+    np.testing.assert_allclose(found, right, rtol=0, atol=most)
 
 
 UNKNOWN = [(999, "type 999 is"), (Q.IQ2_XXS, "IQ2_XXS"), (Q.NVFP4, "NVFP4"), (Q.TQ1_0, "TQ1_0")]
