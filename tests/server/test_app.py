@@ -55,7 +55,7 @@ async def test_the_engine_lives_as_long_as_the_app(lobby: Lobby) -> None:
     with pytest.raises(EngineStopped):
         await ask()
     assert not [thread for thread in threading.enumerate() if thread.name == "hamdam-engine"]
-    assert threading.active_count() <= before + 2  # the encoders' threads end with their queue
+    assert threading.active_count() <= before + 3  # the encoders' threads and the grammars' end with their queues
 
 
 @in_lobby()
