@@ -15,6 +15,7 @@ class EngineConfig:
     device: str = "auto"  # auto | cpu | cuda
     dtype: str = "auto"  # auto | int8 | int16 | float32 | bfloat16; runners.py says what each is, and what auto takes
     quantize: str | None = None  # int8 | int4 | fp8: what PyTorch rounds plain weights to at load; None: nothing
+    kv_dtype: str = "auto"  # auto | bfloat16 | float16 | float32 | int8 | fp8, of keys and values: kv_cache.py
     kv_memory: int | None = None  # bytes for KV blocks; None: 1 GiB on the CPU, what gpu_memory leaves on a GPU
     gpu_memory: float = 0.92  # share of a GPU's memory for everything; says nothing where kv_memory is given
     invariant: bool = False  # the same seed gives the same text whatever else runs, to the bit; native code always does

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .config import BLOCK_SIZE, EngineConfig
 from .errors import ModelError
-from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit, memory_on_cpu
+from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit, kv_dtype, memory_on_cpu
 from .execution.runners import Choice, choose
 from .loading.checkpoint import Checkpoint, open_checkpoint
 from .memory import Memory, memory_here
@@ -15,7 +15,6 @@ from .text.codec import Codec
 
 BYTES = {"float32": 4, "bfloat16": 2}
 ROUNDED = {"int8": 1.0, "fp8": 1.0, "int4": 0.625}  # bytes of a number of a layer's matrix, with its share of scales
-KV_BYTES = {"float32": 4, "bfloat16": 2, "int8": 2, "int16": 2}  # of a number of a key or a value, by what computes
 LENGTHS = (2_048, 8_192, 32_768, 131_072)  # tokens of conversations that are counted, besides the longest
 BESIDE = 300 << 20  # bytes that a server takes beside weights and KV, about
 
@@ -58,6 +57,7 @@ class ModelFit:
     dtype: str
     slower: str | None  # why it is not native code, where that could have been
     weights: Mapping[str, int]  # as they will be kept, and then as others of a dtype would be
+    kv_dtype: str
     kv_per_token: int
     kv_memory: int
     context: int  # tokens that a conversation may have
@@ -134,8 +134,8 @@ def _fit(checkpoint: Checkpoint, config: EngineConfig) -> ModelFit:
         kv_memory = memory_on_cpu(config)
     else:
         kv_memory = max(0, int(config.gpu_memory * memory.total) - (memory.total - memory.free) - taken)
-    block = bytes_per_block(model, KV_BYTES[choice.dtype])
-    blocks = blocks_that_fit(kv_memory, model, KV_BYTES[choice.dtype])
+    kept = kv_dtype(config, choice.dtype)
+    block, blocks = bytes_per_block(model, kept), blocks_that_fit(kv_memory, model, kept)
     at_most = max(0, memory.free - taken) // block
     longest = min(context, blocks * BLOCK_SIZE + 1)
     lengths = [*(length for length in LENGTHS if length < context), context]
@@ -144,6 +144,7 @@ def _fit(checkpoint: Checkpoint, config: EngineConfig) -> ModelFit:
         dtype=choice.dtype,
         slower=choice.slower,
         weights=weights,
+        kv_dtype=kept,
         kv_per_token=block // BLOCK_SIZE,
         kv_memory=kv_memory,
         context=longest,

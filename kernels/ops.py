@@ -6,7 +6,7 @@ agrees with it within the rounding of its dtype. Kernels know blocks and rows; w
 
 Sizes in the shapes below: T tokens of the step, R rows (the sequences in it), H query heads, G KV heads (G divides H),
 D head_dim, V vocabulary. Tensors are of the model's dtype, float32 or bfloat16, where nothing else is said; norms,
-rotary, softmax and sampling are computed in float32 in either.
+rotary, softmax and sampling are computed in float32 in either. A KV cache has a dtype of its own.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,11 @@ class Ops(Protocol):
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
         *, dtype: torch.dtype, device: torch.device,
     ) -> Tensor:
-        """Room for keys and values, not touched yet. Dimension 0 is the layer; the rest only these operations know."""
+        """Room for keys and values, not touched yet. Dimension 0 is the layer; the rest only these operations know.
+
+        dtype: float32, float16 or bfloat16, or int8 or float8_e4m3fn with a scale for each token and head, as
+        kv_codes.py says. What is stored is rounded to that, and attention reads what it was rounded to.
+        """
 
     def store_kv(self, key: Tensor, value: Tensor, cache: Tensor, layer: int, rows: Rows) -> None:
         """Writes key and value [T, G, D] into slots `rows.slots` of one layer of the cache."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import quantized
+from .kv_codes import LARGEST, SCALE_BYTES, as_moved, read, stored
 from .ops import Attention, Rows, Weight
 from .quantized import FP8_BLOCK, ROWS_AT_ONCE
 
@@ -21,7 +22,7 @@ NUCLEUS_GUESSES = (128, 4096)  # so many of the largest logits nearly always hol
 class Reference:
     invariant = False
     quantised = False
-    kv_layout = "layer, key | value, block, token, head, dim"
+    kv_layout = "layer, key | value, block, token, head, dim; in 8 bits a vector's scale behind its codes"
 
     def __init__(self) -> None:
         self._gathered: Tensor | None = None  # memory for gathered keys and values, reused by all layers and steps
@@ -59,12 +60,13 @@ class Reference:
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
         *, dtype: torch.dtype, device: torch.device,
     ) -> Tensor:
-        return torch.empty(layers, 2, blocks, block_size, kv_heads, head_dim, dtype=dtype, device=device)
+        wide = head_dim + SCALE_BYTES if dtype in LARGEST else head_dim
+        return torch.empty(layers, 2, blocks, block_size, kv_heads, wide, dtype=dtype, device=device)
 
     def store_kv(self, key: Tensor, value: Tensor, cache: Tensor, layer: int, rows: Rows) -> None:
-        keys, values = cache[layer].flatten(1, 2)  # [slots, kv_heads, head_dim]
-        keys.index_copy_(0, rows.slots, key)
-        values.index_copy_(0, rows.slots, value)
+        keys, values = as_moved(cache[layer]).flatten(1, 2)  # [slots, kv_heads, head_dim]
+        keys.index_copy_(0, rows.slots, stored(key, cache.dtype))
+        values.index_copy_(0, rows.slots, stored(value, cache.dtype))
 
     def turn_and_store(
         self, query: Tensor, key: Tensor, value: Tensor, cosine: Tensor, sine: Tensor, cache: Tensor, layer: int,
@@ -86,25 +88,28 @@ class Reference:
         self, cache: Tensor, rows: Rows, *, scale: float, window: int | None = None, soft_cap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Attention:
-        slots = cache.flatten(2, 3)  # [layers, 2, slots, kv_heads, head_dim]
-        groups = list(_groups(rows, block_size=cache.shape[3], window=window, dtype=cache.dtype))
+        slots = as_moved(cache).flatten(2, 3)  # [layers, 2, slots, kv_heads, head_dim]
+        likely = torch.float32 if cache.dtype in LARGEST else cache.dtype  # of the masks: they are made once for all
+        groups = list(_groups(rows, block_size=cache.shape[3], window=window, dtype=likely))
         longest = max(group.slots.numel() for group in groups)
-        buffers = self._buffers((2, longest, *slots.shape[3:]), cache)
+        buffers = self._buffers((2, longest, *slots.shape[3:]), slots)
 
         def attention(layer: int, query: Tensor) -> Tensor:
+            dtype = query.dtype if cache.dtype in LARGEST else torch.promote_types(query.dtype, cache.dtype)
             out = torch.empty_like(query, memory_format=torch.contiguous_format)
             for group in groups:
-                key, value = (
-                    torch.index_select(stored, 0, group.slots, out=buffer[: group.slots.numel()])
-                    for stored, buffer in zip(slots[layer], buffers, strict=True)
+                gathered = (
+                    torch.index_select(kept, 0, group.slots, out=buffer[: group.slots.numel()])
+                    for kept, buffer in zip(slots[layer], buffers, strict=True)
                 )
-                own = query.index_select(0, group.tokens)
+                key, value = (read(kept, cache.dtype, dtype) for kept in gathered)
+                own = query.index_select(0, group.tokens).to(dtype)
                 if soft_cap is None and sinks is None:
                     own = _attend(own, key, value, group, scale)
                 else:
                     own_sinks = None if sinks is None else sinks[layer]
                     own = _attend_by_scores(own, key, value, group, scale, soft_cap, own_sinks)
-                out.index_copy_(0, group.tokens, own)
+                out.index_copy_(0, group.tokens, own.to(out.dtype))
             return out.flatten(1)
 
         return attention
@@ -181,7 +186,7 @@ def _alike(counts: list[int], contexts: list[int]) -> Iterator[list[int]]:
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, group: _Group, scale: float) -> Tensor:
     """query [rows * queries, heads, head_dim], key and value [rows * keys, kv_heads, head_dim] -> like query."""
-    rows, mask = group.rows, group.mask
+    rows, mask = group.rows, None if group.mask is None else group.mask.to(query.dtype)
     (tokens, heads, dim), kv_heads = query.shape, key.shape[1]
     key, value = (x.view(rows, -1, kv_heads, dim).transpose(1, 2) for x in (key, value))  # [rows, kv_heads, keys, dim]
     if tokens == rows:

@@ -31,6 +31,7 @@ SERVE_HELP = {
     "device": ("auto|cpu|cuda", "what computes (auto)"),
     "dtype": ("auto|int8|int16|float32|bfloat16", "in what precision; the faster come first (auto)"),
     "quantize": ("int8|int4|fp8", "round weights to so few bits at load (PyTorch only; native code does as it is)"),
+    "kv_dtype": ("auto|bfloat16|float16|float32|int8|fp8", "of what conversations keep computed (auto)"),
     "kv_memory": ("SIZE", "memory for what conversations keep computed, such as 4GiB (1GiB; on a GPU what fits)"),
     "gpu_memory": ("SHARE", "of a GPU's memory, for everything, where no --kv-memory is given (0.92)"),
     "invariant": ("", "the same seed gives the same text whatever else runs; on a GPU this costs speed"),
@@ -117,7 +118,7 @@ def _parser() -> OneLine:
     )
     model.add_argument("model", metavar="PATH|NAME", help="a .gguf file, a folder, or the name of one that was pulled")
     model.add_argument("--json", action="store_true", help="for programs")
-    for name in ("device", "dtype", "quantize", "kv_memory", "gpu_memory", "max_context"):
+    for name in ("device", "dtype", "quantize", "kv_dtype", "kv_memory", "gpu_memory", "max_context"):
         metavar, text = SERVE_HELP[name]
         model.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
 

@@ -56,6 +56,7 @@ class Settings:
     device: str = ENGINE.device
     dtype: str = ENGINE.dtype
     quantize: str | None = ENGINE.quantize
+    kv_dtype: str = ENGINE.kv_dtype
     kv_memory: int | None = ENGINE.kv_memory  # bytes; None: the engine's choice
     gpu_memory: float = ENGINE.gpu_memory  # a share
     invariant: bool = ENGINE.invariant
@@ -157,6 +158,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "device": _choice("auto", "cpu", "cuda"),
     "dtype": _choice("auto", "int8", "int16", "float32", "bfloat16"),
     "quantize": _choice("int8", "int4", "fp8"),
+    "kv_dtype": _choice("auto", "bfloat16", "float16", "float32", "int8", "fp8"),
     "kv_memory": size,
     "gpu_memory": _share,
     "invariant": _switch,

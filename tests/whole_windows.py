@@ -1,4 +1,4 @@
-"""WholeWindows: the logits of every token of a text, in float32 by PyTorch, to hold faster paths to. Not a test."""
+"""WholeWindows: the logits of every token of a text, by PyTorch, to hold faster and coarser ways to. Not a test."""
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamdam.engine.config import BLOCK_SIZE
+from hamdam.engine.execution.tensors import tensors_for
 from hamdam.engine.loading.checkpoint import Checkpoint
 from hamdam.engine.models.llama import Llama
 from hamdam.kernels.device import for_device
@@ -33,15 +34,19 @@ class OneText:
 
 class WholeWindows:
     @torch.inference_mode()
-    def __init__(self, checkpoint: Checkpoint, *, longest: int) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, *, longest: int, dtype: torch.dtype = torch.float32,
+        kv_dtype: torch.dtype | None = None, quantize: str | None = None,
+    ) -> None:
+        """kv_dtype: of the cache; None: as the model's. quantize: as the engine's, of weights in few bits too."""
         model = checkpoint.config
         self._ops = OneText(for_device(CPU))
-        self._model = Llama(model, self._ops, dtype=torch.float32, device=CPU)
-        self._model.load(checkpoint.tensors())
+        self._model = Llama(model, self._ops, dtype=dtype, device=CPU)
+        self._model.load(tensors_for(checkpoint, quantize, self._ops, dtype, CPU))
         self._blocks = -(-longest // BLOCK_SIZE)
         self._cache = self._ops.new_kv_cache(
             model.num_layers, self._blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim,
-            dtype=torch.float32, device=CPU,
+            dtype=kv_dtype or dtype, device=CPU,
         )
 
     @torch.inference_mode()

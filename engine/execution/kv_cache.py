@@ -2,18 +2,31 @@
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..models.config import ModelConfig
+from .quality import EXACT_ABOVE
 
 ON_CPU = 1 << 30
+NATIVE = "bfloat16"  # in which native code keeps KV
+NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "fp8": 1}  # bytes
+SCALE = {"int8": 4, "fp8": 4}  # bytes beside the numbers of a token's key or value in a head
 
 
-def bytes_per_block(model: ModelConfig, size: int) -> int:
-    """Keys and values of BLOCK_SIZE tokens in all layers, in numbers of `size` bytes."""
-    return 2 * model.num_layers * BLOCK_SIZE * model.num_kv_heads * model.head_dim * size
+def kv_dtype(config: EngineConfig, dtype: str) -> str:
+    """In what KV is kept where `dtype` computes: what was asked for, else that itself; with native code its own."""
+    if config.kv_dtype == "auto":
+        return NATIVE if dtype in EXACT_ABOVE else dtype
+    if config.kv_dtype not in NUMBER:
+        raise ModelError(f"kv_dtype {config.kv_dtype!r} is not known; auto, {', '.join(NUMBER)} are")
+    return config.kv_dtype
 
 
-def blocks_that_fit(memory: int, model: ModelConfig, size: int) -> int:
-    """`memory` bytes of numbers of `size` bytes."""
-    needed = bytes_per_block(model, size)
+def bytes_per_block(model: ModelConfig, kept: str) -> int:
+    """Keys and values of BLOCK_SIZE tokens in all layers, in a dtype that `kv_dtype` gave."""
+    return 2 * model.num_layers * BLOCK_SIZE * model.num_kv_heads * (model.head_dim * NUMBER[kept] + SCALE.get(kept, 0))
+
+
+def blocks_that_fit(memory: int, model: ModelConfig, kept: str) -> int:
+    """In `memory` bytes."""
+    needed = bytes_per_block(model, kept)
     if memory < needed:
         raise ModelError(f"kv_memory is {memory} bytes, and one block of {BLOCK_SIZE} tokens takes {needed}")
     return memory // needed

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamdam.kernels.device import for_device
+from hamdam.kernels.kv_codes import as_moved, read
 from hamdam.kernels.ops import Ops
 from hamdam.kernels.reference import Reference
 
@@ -18,7 +19,7 @@ from ..policy.prompt_rows import SCORED_A_STEP
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .draws import BROKEN_HIDDEN
 from .gpu_memory import left_for_kv
-from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
+from .kv_cache import blocks_that_fit, context_limit, kv_dtype, memory_on_cpu
 from .rehearsal import made_up_rows
 from .sampler import sample
 from .step_inputs import Shape, Step, StepInputs, blocks_of
@@ -26,6 +27,7 @@ from .tensors import forms_of, tensors_for
 from .trial import working
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+KV_DTYPES = DTYPES | {"float16": torch.float16, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
 def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
@@ -38,7 +40,10 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
     ops = for_device(device, invariant=config.invariant, cache=kernels)
     forms = forms_of(checkpoint, config.quantize, ops, dtype)
     if device.type != "cpu":
-        ops = working(ops, checkpoint.config, dtype=dtype, device=device, most=config.max_batch_tokens, forms=forms)
+        ops = working(
+            ops, checkpoint.config, dtype=dtype, kv_dtype=KV_DTYPES[_kept(config, dtype)], device=device,
+            most=config.max_batch_tokens, forms=forms,
+        )
     if config.invariant and not ops.invariant:
         raise ModelError(f"invariant cannot be had: sums of PyTorch on {device.type} depend on what else a step holds")
     recordable = device.type != "cpu" and not isinstance(ops, Reference) and checkpoint.config.experts is None
@@ -67,6 +72,14 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
+def _kept(config: EngineConfig, dtype: torch.dtype) -> str:
+    return kv_dtype(config, _name(dtype))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 class ModelRunner:
     """Implements policy.batch.Runner."""
 
@@ -78,18 +91,19 @@ class ModelRunner:
         """record: how decode steps are recorded; None: they are not."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
+        kept = _kept(config, dtype)
         memory = config.kv_memory if device.type == "cuda" else memory_on_cpu(config)
         if memory is not None:
-            blocks_that_fit(memory, model, dtype.itemsize)  # what does not fit is refused before the weights are read
+            blocks_that_fit(memory, model, kept)  # what does not fit is refused before the weights are read
         self.num_layers = model.num_layers
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
-        self._device, self._dtype, self._ops = device, dtype, ops
+        self._device, self._kv_dtype, self._ops = device, KV_DTYPES[kept], ops
         rounded = "" if config.quantize is None else f", weights in {config.quantize}"
-        where = f"{str(dtype).removeprefix('torch.')} on {device.type}"
-        self.description = f"{where}{rounded}{', invariant' * ops.invariant}"
+        kv = "" if kept == _name(dtype) else f", KV in {kept}"
+        self.description = f"{_name(dtype)} on {device.type}{rounded}{kv}{', invariant' * ops.invariant}"
         turned = rotary_digest(model, self.max_context)
-        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}"
+        self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}{kv}"
         self._model = Llama(model, ops, dtype=dtype, device=device, context=self.max_context)
         self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
@@ -100,7 +114,7 @@ class ModelRunner:
         if memory is None:
             self._cache = self._new_cache(1)
             memory = left_for_kv(config.gpu_memory, device, lambda: self._rehearse(config.max_batch_tokens, most))
-        self.num_blocks = blocks_that_fit(memory, model, dtype.itemsize)
+        self.num_blocks = blocks_that_fit(memory, model, kept)
         self._cache = self._new_cache(self.num_blocks + 1)  # the last is padding's
         if record is not None:
             logits = torch.empty(most, model.vocab_size, dtype=torch.float32, device=device)
@@ -121,7 +135,8 @@ class ModelRunner:
 
     def kv(self, blocks: list[int], layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Keys and values of whole blocks in one layer: [blocks, 16, kv_heads, head_dim] each."""
-        keys, values = self._cache[layer][:, blocks].float().cpu().numpy()
+        kept = as_moved(self._cache[layer])[:, blocks]
+        keys, values = read(kept, self._kv_dtype, torch.float32).cpu().numpy()
         return keys, values
 
     def close(self) -> None:
@@ -156,6 +171,6 @@ class ModelRunner:
     def _new_cache(self, blocks: int) -> Tensor:
         model = self._model.config
         return self._ops.new_kv_cache(
-            model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=self._dtype,
+            model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=self._kv_dtype,
             device=self._device,
         )

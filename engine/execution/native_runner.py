@@ -20,14 +20,13 @@ from ..models.rotary import rotary_digest, rotary_tables
 from ..policy.batch import Batch, Result, Row, Scored
 from .draws import BROKEN_HIDDEN, BROKEN_LOGITS, settings
 from .edits import NONE
-from .kv_cache import blocks_that_fit, context_limit, memory_on_cpu
+from .kv_cache import NATIVE, blocks_that_fit, context_limit, memory_on_cpu
 from .logprobs import logprobs
 from .masks import Limits, limits
 from .packed_weights import shape_of
 from .quality import EXACT_ABOVE
 
 APART = 16  # blocks: enough to tell conversations apart that share less than a split of their keys
-KV_BYTES = 2  # of one number of a key or a value: bfloat16
 
 
 class NativeRunner:
@@ -39,7 +38,7 @@ class NativeRunner:
         """dtype: one of EXACT_ABOVE."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
-        self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, KV_BYTES)
+        self.num_blocks = blocks_that_fit(memory_on_cpu(config), model, NATIVE)
         self.vocab_size = model.vocab_size
         self.eos_ids = checkpoint.eos_ids
         self.description = describe(dtype, threads, checkpoint.rounded())

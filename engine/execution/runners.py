@@ -19,6 +19,7 @@ from ..loading.checkpoint import Checkpoint
 from ..models.config import ModelConfig
 from ..policy.batch import Runner
 from .changing_runner import First
+from .kv_cache import NATIVE
 from .quality import EXACT_ABOVE
 
 log = logging.getLogger("hamdam.engine")
@@ -111,6 +112,8 @@ def no_native(model: ModelConfig, config: EngineConfig) -> str | None:
     """Why native code cannot be had; None where it can."""
     if _on_gpu(config):
         return "it is the CPU's"
+    if config.kv_dtype not in ("auto", NATIVE):
+        return f"it keeps KV in {NATIVE}, not in {config.kv_dtype}"
     if find_spec("numba") is None:
         return "numba is not installed"
     if model.peculiarities:

@@ -31,10 +31,12 @@ LARGEST = ((0.0, 0, 1.0, 0.0), (1.0, 1, 1.0, 0.0), (1.0, 0, 1e-6, 0.0), (1.0, 0,
 
 
 def working(
-    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int, forms: tuple[str, ...] = ()
+    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, kv_dtype: torch.dtype | None = None, device: torch.device,
+    most: int, forms: tuple[str, ...] = (),
 ) -> Ops:
-    """`ops`, or the reference where they have a fault, which is said once. forms: of quantised matrices to try."""
-    fault = fault_of(ops, model, dtype=dtype, device=device, most=most, forms=forms)
+    """`ops`, or the reference where they have a fault, which is said once. kv_dtype: of the cache; None: the model's.
+    forms: of quantised matrices to try."""
+    fault = fault_of(ops, model, dtype=dtype, kv_dtype=kv_dtype, device=device, most=most, forms=forms)
     if isinstance(ops, Reference):
         fault = fault or "Triton is not installed"
     if fault is None:
@@ -45,7 +47,8 @@ def working(
 
 @torch.inference_mode()
 def fault_of(
-    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, device: torch.device, most: int, forms: tuple[str, ...] = ()
+    ops: Ops, model: ModelConfig, *, dtype: torch.dtype, kv_dtype: torch.dtype | None = None, device: torch.device,
+    most: int, forms: tuple[str, ...] = (),
 ) -> str | None:
     """Why `ops` cannot compute this model here, in one line; None where they can.
 
@@ -53,10 +56,10 @@ def fault_of(
     `most` tokens, so that afterwards all is compiled.
     """
     small = _small(model)
-    right = _logits(Reference(), small, dtype, device, most)
+    right = _logits(Reference(), small, dtype, kv_dtype or dtype, device, most)
     words = torch.randn(len(LARGEST), model.vocab_size, generator=_generator(device), device=device)
     try:
-        found = _logits(ops, small, dtype, device, most)
+        found = _logits(ops, small, dtype, kv_dtype or dtype, device, most)
         drawn = _drawn(ops, words)
         wrong = [form for form in forms if not _multiplies(ops, form, dtype, device)]
     except Exception as error:  # noqa: BLE001 - there is no telling what a compiler or a driver raises
@@ -107,13 +110,15 @@ def random_weights(parameters: dict[str, Tensor], generator: torch.Generator) ->
         yield name, 1 + numbers / 4 if "norm" in name else numbers
 
 
-def _logits(ops: Ops, model: ModelConfig, dtype: torch.dtype, device: torch.device, most: int) -> Tensor:
+def _logits(
+    ops: Ops, model: ModelConfig, dtype: torch.dtype, kv_dtype: torch.dtype, device: torch.device, most: int
+) -> Tensor:
     """After the last token of every row of every step, [rows, words] float32."""
     llama = Llama(model, ops, dtype=dtype, device=device)
     llama.load(random_weights(llama.parameters(), _generator(device)))
     blocks = max(3 * len(CONTEXTS), blocks_of(most))
     cache = ops.new_kv_cache(
-        model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=dtype, device=device
+        model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=kv_dtype, device=device
     )
     inputs = StepInputs(Shape(max(sum(CONTEXTS), most), len(CONTEXTS), len(CONTEXTS), blocks), device)
     found = []

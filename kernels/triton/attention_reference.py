@@ -3,8 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..kv_codes import dequantise, quantise
 from ..ops import Rows
-from .kv_format import KvCache, dequantise, quantise
+from .kv_format import KvCache
 
 
 def attention(

@@ -1,22 +1,18 @@
-"""KvCache: how keys and values lie in memory, as they are or in 8 bits, and in PyTorch what 8 bits hold. Not a kernel.
+"""KvCache: how keys and values lie in memory, as they are or in 8 bits. What 8 bits hold is kv_codes.py's.
 
 A cache is one tensor, so that whoever copies, moves or counts blocks need not know what is in them. In the memory of
 one layer its blocks lie one after another, in a block the keys before the values, in these the heads, in a head the
 tokens, in a token its dimensions: what one program of an attention kernel reads of a block is one piece.
 
-In 8 bits (int8, or float8_e4m3fn: 4 bits of exponent, 3 of mantissa) every token's key and value has a scale of its
-own in every head: the largest magnitude over 127 or 448. No calibration, no range that a prompt can leave, and a
-block's scales never change once it is full. They are float32 and lie behind the codes of their head: block_size *
-head_dim bytes of codes, then block_size * 4 bytes of scales, which makes (head_dim + 4) bytes a token and head.
+In 8 bits a head's scales lie behind its codes: block_size * head_dim bytes of codes, then block_size * 4 bytes of
+scales, which makes (head_dim + 4) bytes a token and head.
 """
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-SMALLEST = 1e-30  # a vector whose largest magnitude is below is zero: the reciprocal of its scale would be infinite
-SCALE_BYTES = 4
+from ..kv_codes import LARGEST, SCALE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +46,3 @@ def new_cache(
     """[layers, blocks, 2, kv_heads, block_size, head_dim], or where dtype is one of 8 bits head_dim + 4; not filled."""
     wide = head_dim + SCALE_BYTES if dtype in LARGEST else head_dim
     return torch.empty(layers, blocks, 2, kv_heads, block_size, wide, dtype=dtype, device=device)
-
-
-def quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """[..., n] -> codes [..., n] and scales [...] float32, with x close to codes * scales.
-
-    Of a vector that holds what is not a finite number the scale is not-a-number and the codes are 0: what is broken
-    stays visible, and stays where it is.
-    """
-    wide = x.float()
-    finite = wide.isfinite().all(-1)
-    wide = wide.where(finite[..., None], 0)
-    largest = wide.abs().amax(-1)
-    factor = torch.where(largest > SMALLEST, LARGEST[dtype] / largest, 0)
-    codes = wide * factor[..., None]
-    scales = (largest * (1 / LARGEST[dtype])).where(finite, torch.nan)
-    return (codes.round() if dtype == torch.int8 else codes).to(dtype), scales
-
-
-def dequantise(codes: Tensor, scales: Tensor) -> Tensor:
-    """The float32 numbers that codes [..., n] and scales [...] stand for."""
-    return codes.float() * scales[..., None]

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .kv_format import LARGEST, SMALLEST, KvCache, new_cache
+from ..kv_codes import LARGEST, SMALLEST
+from .kv_format import KvCache, new_cache
 from .product import converted
 from .variant import Variant, meta
 

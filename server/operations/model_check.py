@@ -20,9 +20,8 @@ def run_model(asked: argparse.Namespace, settings: Settings) -> int:
     checked = check_model(
         EngineConfig(
             model=find_model(asked.model, folder.models), device=settings.device, dtype=settings.dtype,
-            quantize=settings.quantize, kv_memory=settings.kv_memory, gpu_memory=settings.gpu_memory,
-            max_context=settings.max_context,
-            cache=folder.cache,
+            quantize=settings.quantize, kv_dtype=settings.kv_dtype, kv_memory=settings.kv_memory,
+            gpu_memory=settings.gpu_memory, max_context=settings.max_context, cache=folder.cache,
         )
     )
     print(json.dumps(asdict(checked), indent=2) if asked.json else "\n".join(_lines(checked)))
@@ -63,7 +62,7 @@ def _here(fit: ModelFit) -> list[tuple[str, str]]:
     return [
         ("computed by", fit.path + slower),
         ("weights", weights),
-        ("KV", f"{_bytes(fit.kv_per_token)} a token, {_bytes(fit.kv_memory)} in all (--kv-memory)"),
+        ("KV", f"{_bytes(fit.kv_per_token)} a token in {fit.kv_dtype}, {_bytes(fit.kv_memory)} in all (--kv-memory)"),
         *(("" if at else "conversations", _room(room)) for at, room in enumerate(fit.rooms)),
         ("memory", f"{_bytes(fit.needed)} needed, {_bytes(fit.memory.free)} free of {_bytes(fit.memory.total)}"),
     ]

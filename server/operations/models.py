@@ -60,6 +60,7 @@ def engine_for(settings: Settings) -> Engine:
             device=settings.device,
             dtype=settings.dtype,
             quantize=settings.quantize,
+            kv_dtype=settings.kv_dtype,
             kv_memory=settings.kv_memory,
             gpu_memory=settings.gpu_memory,
             invariant=settings.invariant,

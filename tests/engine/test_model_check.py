@@ -82,6 +82,8 @@ def test_memory_is_counted_in_bytes_and_conversations_in_blocks(tmp_path: Path) 
     assert fit.needed == BESIDE + 4 * PARAMETERS + 128 * 4 * KV
     assert fit.context == 128
     assert fit_of(tmp_path, dtype="bfloat16").kv_per_token == 2 * KV
+    assert (fit.kv_dtype, fit_of(tmp_path, kv_dtype="float16").kv_per_token) == ("float32", 2 * KV)
+    assert fit_of(tmp_path, kv_dtype="fp8").kv_per_token == KV + 4 * KV // 8  # a scale for each 8 numbers
 
 
 def test_what_the_kv_memory_holds_bounds_a_conversation(tmp_path: Path) -> None:

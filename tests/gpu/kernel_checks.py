@@ -12,11 +12,12 @@ from torch.nn import functional as F
 from hamdam.engine.execution.trial import fault_of
 from hamdam.engine.models.config import ModelConfig
 from hamdam.kernels import quantized
+from hamdam.kernels.kv_codes import dequantise
 from hamdam.kernels.penalties import Penalties, penalised
 from hamdam.kernels.quantized import W4A16, QuantizedRows, QuantizedWeight, quantise_bytes, quantise_int4
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import attention_reference, gated, quant_linear, store_kv
-from hamdam.kernels.triton.kv_format import KvCache, dequantise, new_cache
+from hamdam.kernels.triton.kv_format import KvCache, new_cache
 from hamdam.kernels.triton.ops import TritonOps
 from hamdam.kernels.triton.paged_attention import paged_attention
 from hamdam.kernels.triton.penalise import penalise

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from hamdam.kernels import onednn
 from hamdam.kernels.device import for_device
+from hamdam.kernels.kv_codes import LARGEST, dequantise, quantise
 from hamdam.kernels.ops import Ops, Rows
 from hamdam.kernels.reference import GATHERED_TOKENS, Reference
 
 BLOCK = 16
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}  # of numbers around 1
 CPU = torch.device("cpu")
+KV_DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn]
 IMPLEMENTATIONS = [Reference, *([onednn.OneDnn] if onednn.available() else [])]
 
 
@@ -42,9 +44,10 @@ class Step:
 
 def make_step(
     ops: Ops, counts: list[int], contexts: list[int], *, heads: int = 6, kv_heads: int = 2, dim: int = 16,
-    layers: int = 2, layer: int = 1, dtype: torch.dtype = torch.float32, poison: float = math.nan,
+    layers: int = 2, layer: int = 1, dtype: torch.dtype = torch.float32, kv_dtype: torch.dtype | None = None,
+    poison: float = math.nan,
 ) -> Step:
-    """Blocks are spread at random; whatever no row has written holds `poison`."""
+    """Blocks are spread at random; whatever no row has written holds `poison`, or of 8 bits what says not-a-number."""
     needed = [-(-context // BLOCK) for context in contexts]
     blocks = torch.randperm(sum(needed) + 3)
     tables = torch.full((len(counts), max(needed)), int(blocks[-1]))
@@ -55,8 +58,11 @@ def make_step(
     slots = [table[p // BLOCK] * BLOCK + p % BLOCK for table, p in zip(tables, positions, strict=True)]
     own = torch.cat([slot[-count:] for slot, count in zip(slots, counts, strict=True)])
     rows = Rows(query_starts=starts, context_lengths=torch.tensor(contexts), block_tables=tables, slots=own)
-    cache = ops.new_kv_cache(layers, len(blocks), BLOCK, kv_heads, dim, dtype=dtype, device=CPU)
-    cache.fill_(poison)
+    cache = ops.new_kv_cache(layers, len(blocks), BLOCK, kv_heads, dim, dtype=kv_dtype or dtype, device=CPU)
+    if cache.dtype in LARGEST:
+        cache.view(torch.uint8).fill_(0xFF)
+    else:
+        cache.fill_(poison)
     key, value = ([torch.randn(n, kv_heads, dim, dtype=dtype) for n in contexts] for _ in range(2))
     ops.store_kv(torch.cat(key), torch.cat(value), cache, layer, replace(rows, slots=torch.cat(slots)))
     return Step(counts, contexts, rows, cache, torch.randn(sum(counts), heads, dim, dtype=dtype), key, value)
@@ -183,6 +189,61 @@ def test_blocks_are_copied_in_order_in_all_layers(ops: Ops) -> None:
     step.key, step.value = step.key[:1] * 3, step.value[:1] * 3
     found = ops.paged_attention(step.cache, step.rows, scale=0.3)(0, step.query)
     assert_close(found, attention_of(step, scale=0.3), torch.float32)
+
+
+def as_kept(x: Tensor, kv_dtype: torch.dtype) -> Tensor:
+    return dequantise(*quantise(x, kv_dtype)) if kv_dtype in LARGEST else x.to(kv_dtype)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES, ids=str)
+@pytest.mark.parametrize("counts", [[1, 1, 1], [1, 20, 3]])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_attention_reads_what_the_caches_dtype_made_of_keys_and_values(
+    ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype, counts: list[int], sinks: bool
+) -> None:
+    torch.manual_seed(4)
+    step = make_step(ops, counts, [70, 50, 40], dtype=dtype, kv_dtype=kv_dtype)
+    logits = torch.randn(2, step.query.shape[1], dtype=dtype) if sinks else None
+    found = ops.paged_attention(step.cache, step.rows, scale=0.3, sinks=logits)(1, step.query)
+    step.key, step.value = ([as_kept(x, kv_dtype) for x in each] for each in (step.key, step.value))
+    assert_close(found, attention_of(step, scale=0.3, sinks=None if logits is None else logits[1]), dtype)
+
+
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES, ids=str)
+def test_whatever_the_caches_dtype_only_slots_of_one_layer_are_written(ops: Ops, kv_dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    step = make_step(ops, [1], [1], kv_dtype=kv_dtype)
+    before = step.cache.view(torch.uint8).clone()
+    ops.store_kv(*torch.randn(2, 1, 2, 16), step.cache, 0, step.rows)
+    changed = (step.cache.view(torch.uint8) != before).flatten(1).sum(1).tolist()
+    size = 2 * 2 * (16 + 4 * (kv_dtype in LARGEST)) * kv_dtype.itemsize
+    assert size // 2 < changed[0] <= size
+    assert changed[1] == 0
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.float16, *LARGEST], ids=str)
+def test_blocks_are_copied_as_they_are_kept(ops: Ops, kv_dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    step = make_step(ops, [1, 1, 1], [BLOCK, BLOCK, BLOCK], kv_dtype=kv_dtype)
+    first, second, third = step.rows.block_tables[:, 0].tolist()
+    ops.copy_blocks(step.cache, [(first, second), (second, third)])
+    step.key, step.value = ([as_kept(each[0], kv_dtype)] * 3 for each in (step.key, step.value))
+    found = ops.paged_attention(step.cache, step.rows, scale=0.3)(1, step.query)
+    assert_close(found, attention_of(step, scale=0.3), torch.float32)
+
+
+@pytest.mark.parametrize("kv_dtype", LARGEST, ids=str)
+@pytest.mark.parametrize("counts", [[1, 1, 1], [4, 3, 1]])
+def test_not_a_number_of_8_bits_stays_in_its_row(ops: Ops, kv_dtype: torch.dtype, counts: list[int]) -> None:
+    torch.manual_seed(0)
+    step = make_step(ops, counts, [20, 18, 17], kv_dtype=kv_dtype)
+    broken = torch.zeros(1, 2, 16)
+    broken[..., 3] = math.nan
+    ops.store_kv(broken, broken, step.cache, 1, replace(step.rows, slots=step.rows.block_tables[0, :1] * BLOCK))
+    found = ops.paged_attention(step.cache, step.rows, scale=0.3)(1, step.query)
+    assert found[: counts[0]].isnan().all()
+    step.key, step.value = ([as_kept(x, kv_dtype) for x in each] for each in (step.key, step.value))
+    assert_close(found[counts[0] :], attention_of(step, scale=0.3)[counts[0] :], torch.float32)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 17, 40])

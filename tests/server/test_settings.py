@@ -33,6 +33,7 @@ def test_every_option_is_read_from_all_three_places(tmp_path: Path) -> None:
         "device": "cpu",
         "dtype": "bfloat16",
         "quantize": "int4",
+        "kv_dtype": "fp8",
         "kv_memory": "2GiB",
         "gpu_memory": "0.5",
         "invariant": "true",

@@ -44,8 +44,8 @@ def test_what_the_scheduler_asks_of_a_runner_is_the_models(tmp_path: Path) -> No
 
 def test_kv_memory_is_counted_by_the_heads_that_are_kept_and_the_dtype(tmp_path: Path) -> None:
     config = open_checkpoint(write_folder(tmp_path)).config
-    assert bytes_per_block(config, 4) == BLOCK_BYTES
-    assert bytes_per_block(config, 2) == BLOCK_BYTES // 2
+    assert bytes_per_block(config, "float32") == BLOCK_BYTES
+    assert bytes_per_block(config, "bfloat16") == BLOCK_BYTES // 2
     assert load(tmp_path, dtype="bfloat16", kv_memory=10 * BLOCK_BYTES).num_blocks == 20
 
 

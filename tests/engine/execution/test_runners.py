@@ -203,3 +203,12 @@ def test_to_quantize_is_pytorchs_and_native_code_does_as_it_does(
         opened(dtype=dtype, cache=compiled, quantize="int4")
     runner = opened(dtype="bfloat16", cache=compiled, quantize="int4")
     assert runner.description == "bfloat16 on cpu, weights in int4"
+
+
+def test_kv_in_another_dtype_than_native_codes_is_pytorchs(opened: Callable[..., Runner], compiled: Path) -> None:
+    for name in ("auto", "bfloat16"):
+        assert isinstance(opened(cache=compiled, kv_dtype=name), NativeRunner)
+    runner = opened(cache=compiled, kv_dtype="int8")
+    assert runner.description == "float32 on cpu, KV in int8"
+    with pytest.raises(ModelError, match="dtype int16 cannot be had: it keeps KV in bfloat16, not in fp8"):
+        opened(dtype="int16", cache=compiled, kv_dtype="fp8")

@@ -6,8 +6,9 @@ import torch
 from kv_step import BLOCK, LAYER, LAYERS, assert_close
 from torch import Tensor
 
+from hamdam.kernels.kv_codes import LARGEST, dequantise, quantise
 from hamdam.kernels.triton import attention_reference
-from hamdam.kernels.triton.kv_format import LARGEST, KvCache, dequantise, new_cache, quantise
+from hamdam.kernels.triton.kv_format import KvCache, new_cache
 from hamdam.kernels.triton.store_kv import rotary, store_kv, turn_and_store
 
 HEADS, KV_HEADS, BLOCKS = 3, 2, 4

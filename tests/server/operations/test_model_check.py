@@ -37,7 +37,7 @@ def test_a_model_is_described_line_by_line(tiny: str, capsys: pytest.CaptureFixt
     assert said["tokenizer"] == "BPE, 260 tokens"
     assert said["template"] == "there is none: it completes texts, and refuses chats"
     assert said["computed by"] == "PyTorch on the CPU, float32"
-    assert said["KV"] == "256 bytes a token, 98.3 kB in all (--kv-memory)"
+    assert said["KV"] == "256 bytes a token in float32, 98.3 kB in all (--kv-memory)"
     assert said["conversations"].startswith("of 128 tokens: 3 at a time; ")
     assert said["here"] == "it runs"
 

@@ -56,13 +56,13 @@ def test_every_knob_of_the_engine_that_people_set_reaches_it(tmp_path: Path, pul
     monkeypatch.setattr(models, "open_engine", opened.append)
     limits = Limits(queued_in_all=7)
     settings = Settings(
-        data=tmp_path, device="cpu", dtype="bfloat16", quantize="fp8", kv_memory=1 << 20, gpu_memory=0.5,
-        invariant=True, max_context=64, limits=limits,
+        data=tmp_path, device="cpu", dtype="bfloat16", quantize="fp8", kv_dtype="int8", kv_memory=1 << 20,
+        gpu_memory=0.5, invariant=True, max_context=64, limits=limits,
     )
     engine_for(settings)
     (config,) = opened
     assert (config.device, config.dtype, config.kv_memory, config.max_context) == ("cpu", "bfloat16", 1 << 20, 64)
-    assert (config.gpu_memory, config.invariant) == (0.5, True)
+    assert (config.gpu_memory, config.invariant, config.quantize, config.kv_dtype) == (0.5, True, "fp8", "int8")
     assert (config.model, config.max_queued) == (tmp_path / "models" / DEFAULT_MODEL.file, 7)
 
 
