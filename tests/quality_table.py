@@ -1,6 +1,6 @@
 """What fewer bits cost in quality, against the same model in float32: the README's table. By hand.
 
-    python tests/quality_table.py [--tokens N] [--model FILE] [--threads N] [--only WORD]
+    python tests/quality_table.py [--tokens N] [--model FILE] [--threads N] [--rows ROW …]
 
 The text and its windows are accuracy.py's. PyTorch reads a window as a whole, its keys and values as the cache has
 them; native code decodes all of them side by side, a token a step. The default model is one of few bits (Q4_1): float32
@@ -28,13 +28,13 @@ from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 NATIVE = ("int8", "int16")
 PYTORCH: dict[str, dict[str, Any]] = {
     "bfloat16": {"dtype": torch.bfloat16},
-    "--quantize int8": {"quantize": "int8"},
-    "--quantize fp8": {"quantize": "fp8"},
-    "--quantize int4": {"quantize": "int4"},
-    "--kv-dtype bfloat16": {"kv_dtype": torch.bfloat16},
-    "--kv-dtype float16": {"kv_dtype": torch.float16},
-    "--kv-dtype int8": {"kv_dtype": torch.int8},
-    "--kv-dtype fp8": {"kv_dtype": torch.float8_e4m3fn},
+    "quantize int8": {"quantize": "int8"},
+    "quantize fp8": {"quantize": "fp8"},
+    "quantize int4": {"quantize": "int4"},
+    "KV bfloat16": {"kv_dtype": torch.bfloat16},
+    "KV float16": {"kv_dtype": torch.float16},
+    "KV int8": {"kv_dtype": torch.int8},
+    "KV fp8": {"kv_dtype": torch.float8_e4m3fn},
 }
 Read = Callable[[list[list[int]]], list[NDArray[np.float32]]]
 """Texts -> the logits of each, [tokens, vocabulary]."""
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=4096, help="400 MB for every 1,024 of them")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="rows that have this in their name")
+    parser.add_argument("--rows", nargs="+", choices=(*NATIVE, *PYTORCH), default=(*NATIVE, *PYTORCH), metavar="ROW")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -65,7 +65,7 @@ def main() -> int:
     right = [*map(WholeWindows(checkpoint, longest=WINDOW).logits, texts)]
     print(f"{checkpoint.name}: {len(ids)} tokens in windows of {WINDOW}, {time.monotonic() - began:.0f} s")
     print("| | perplexity | × float32 | KL, nats | same likeliest token |\n| --- | --- | --- | --- | --- |", flush=True)
-    for at, way in enumerate(way for way in (*NATIVE, *PYTORCH) if args.only in way):
+    for at, way in enumerate(args.rows):
         likeness = Likeness()
         with reading(checkpoint, way, args.threads) as read:
             for ids, logits, own in zip(texts, right, read(texts), strict=True):
