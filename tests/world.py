@@ -235,7 +235,7 @@ async def running(
         try:
             yield world
         finally:
-            if scripted.runner.gate:
+            if gate and scripted.runner.gate:
                 world.open_gate()
             await world.turns.close()
             server.should_exit = True
