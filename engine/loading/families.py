@@ -1,4 +1,4 @@
-"""What each model_type leaves unsaid in its config.json, and what it calls its parts. Not how a model computes."""
+"""What each model_type leaves unsaid in its config.json, and which of its keys count. Not how a model computes."""
 from dataclasses import dataclass
 
 

@@ -139,7 +139,7 @@ def _unturned(config: JsonObject, family: Family) -> frozenset[int]:
     layers = min(config.need("num_hidden_layers", int), _MOST_LAYERS)
     listed = config.values.get("no_rope_layers")
     if listed is None:
-        interval = config.find("no_rope_layer_interval", int) or 4
+        interval = _interval(config, "no_rope_layer_interval", 4)
         return frozenset(layer for layer in range(layers) if (layer + 1) % interval == 0)
     if not isinstance(listed, list) or len(listed) < layers or any(turned not in (0, 1) for turned in listed):
         raise ModelError("no_rope_layers is not a 0 or 1 for each layer")
@@ -177,7 +177,7 @@ def _usual_kinds(config: JsonObject, family: Family, layers: int) -> list[str]:
         first = config.find("max_window_layers", int)
         sliding = [layer >= (28 if first is None else first) for layer in range(layers)]
     elif family.window == "alternating":
-        pattern = config.find("sliding_window_pattern", int) or family.pattern
+        pattern = _interval(config, "sliding_window_pattern", family.pattern)
         sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
     return ["sliding_attention" if slides else "full_attention" for slides in sliding]
 
@@ -206,7 +206,13 @@ def _dense(config: JsonObject, kind: str) -> frozenset[int]:
         return frozenset()
     layers = min(config.need("num_hidden_layers", int), _MOST_LAYERS)
     listed = config.numbers("mlp_only_layers")
-    step = config.find("decoder_sparse_step", int)
-    if step is not None and step < 1:
-        raise ModelError(f"decoder_sparse_step is {step}, which makes no sense")
-    return frozenset(layer for layer in range(layers) if layer in listed or (layer + 1) % (step or 1))
+    step = _interval(config, "decoder_sparse_step", 1)
+    return frozenset(layer for layer in range(layers) if layer in listed or (layer + 1) % step)
+
+
+def _interval(config: JsonObject, key: str, usual: int) -> int:
+    """Each how many-th layer is another one."""
+    said = config.find(key, int)
+    if said is not None and said < 1:
+        raise ModelError(f"{key} is {said}, which makes no sense")
+    return usual if said is None else said

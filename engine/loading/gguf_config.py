@@ -3,6 +3,7 @@
 Some of what a config.json says has no key in GGUF: which layers have a window, or no positions, or how scores are
 scaled. There it is known by the architecture alone, as llama.cpp knows it.
 """
+import math
 from pathlib import Path
 
 from ..errors import ModelError
@@ -146,11 +147,23 @@ def _rope(path: Path, header: GGUFHeader, kind: str, pairs: int) -> Rope:
         beta_fast=32.0 if fast is None else fast,
         beta_slow=1.0 if slow is None else slow,
         truncate=kind != "gpt-oss",
-        attention_factor=header.find(f"{kind}.rope.scaling.attn_factor", float) if scaled == "longrope" else None,
+        attention_factor=_attention_factor(header, kind, scaled, 1.0 if factor is None else factor),
         short_factors=short,
         long_factors=long,
         divisors=() if all(divisor == 1.0 for divisor in divisors) else divisors,
     )
+
+
+def _attention_factor(header: GGUFHeader, kind: str, scaled: str, factor: float) -> float | None:
+    """Of longrope it is all, of yarn it comes on top of what yarn makes of the scaling factor."""
+    said = header.find(f"{kind}.rope.scaling.attn_factor", float)
+    if scaled == "longrope":
+        return said
+    if said is None or said == 1:
+        return None
+    if scaled != "yarn" or factor < 1:
+        raise ModelError(f"{kind}.rope.scaling.attn_factor with rotary scaling {scaled[:80]!r} is not supported")
+    return said * (0.1 * math.log(factor) + 1)
 
 
 def _local_rope(header: GGUFHeader, kind: str) -> Rope | None:

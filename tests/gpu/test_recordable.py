@@ -3,6 +3,7 @@
 It runs on tensors that have shapes and no numbers, and no kernel is launched, so this is known without a GPU.
 """
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hamdam.engine.execution.step_inputs import Step
-from hamdam.engine.models.config import ModelConfig
+from hamdam.engine.models.config import Experts, ModelConfig
 from hamdam.engine.models.llama import Llama
 from hamdam.engine.models.rope import Rope
 from hamdam.kernels.ops import Ops, Rows
@@ -25,6 +26,12 @@ SHAPE = ModelConfig(
     architecture="qwen3", vocab_size=1000, hidden_size=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64,
     intermediate_size=512, rms_norm_eps=1e-6, rope=Rope(theta=1e4), max_context=4096, qk_norm=True,
 )
+GEMMA = replace(
+    SHAPE, architecture="gemma3", local_rope=Rope(theta=1e3), sliding_window=64, full_layers=frozenset({1}),
+    activation="gelu_tanh", post_norms=True, wide_norms=True, embedding_scale=16.0, attention_soft_cap=50.0,
+    logit_soft_cap=30.0,
+)  # fmt: skip
+MIXTURE = replace(SHAPE, experts=Experts(count=4, per_token=2, intermediate_size=64, normalised=True))
 READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::item", "aten::equal", "aten::is_nonzero"}
 
 
@@ -54,9 +61,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def decode(ops: Ops, *, rows: int = 4, blocks: int = 64) -> Callable[[], Tensor]:
-    model = Llama(SHAPE, ops, dtype=torch.bfloat16, device=META)
-    cache = ops.new_kv_cache(2, 8, 16, SHAPE.num_kv_heads, SHAPE.head_dim, dtype=torch.bfloat16, device=META)
+def decode(ops: Ops, shape: ModelConfig = SHAPE, *, rows: int = 4, blocks: int = 64) -> Callable[[], Tensor]:
+    model = Llama(shape, ops, dtype=torch.bfloat16, device=META)
+    cache = ops.new_kv_cache(2, 8, 16, shape.num_kv_heads, shape.head_dim, dtype=torch.bfloat16, device=META)
 
     def numbers(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int64, device=META)
@@ -75,6 +82,19 @@ def test_a_step_of_the_kernels_reads_no_number(launched: list[str], invariant: b
         assert step().shape == (4, SHAPE.vocab_size)
     assert {"attend", "place", "_rms_norm", "_activate"} <= set(launched)
     assert ("_w16a16" in launched) == invariant
+
+
+def test_a_step_of_gemma_reads_none_either(launched: list[str]) -> None:
+    step = decode(TritonOps(), GEMMA)
+    with OnTheDevice():
+        assert step().shape == (4, SHAPE.vocab_size)
+    assert {"attend", "place", "_rms_norm"} <= set(launched)
+
+
+def test_a_mixture_of_experts_reads_which_it_needs_and_so_is_never_recorded(launched: list[str]) -> None:
+    step = decode(TritonOps(), MIXTURE)
+    with OnTheDevice(), pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        step()
 
 
 def test_sampling_reads_no_number_either(launched: list[str]) -> None:

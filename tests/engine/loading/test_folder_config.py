@@ -146,6 +146,8 @@ def test_a_sliding_window_is_read_where_it_is_in_force(kind: str, changes: dict[
         ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5}, "experts per token are 5 of 4"),
         ({"model_type": "mixtral", "num_local_experts": 10**9, "num_experts_per_tok": 2}, "experts is 1000000000"),
         (QWEN3_MOE | {"decoder_sparse_step": 0}, "decoder_sparse_step is 0"),
+        ({"model_type": "smollm3", "no_rope_layer_interval": 0}, "no_rope_layer_interval is 0"),
+        ({"model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 0}, "_window_pattern is 0"),
         (QWEN3_MOE | {"moe_intermediate_size": -1}, "intermediate_size of experts is -1"),
         ({"model_type": "gemma3"}, "architecture 'gemma3' is not supported"),
         ({"model_type": "gemma3", "text_config": {"hidden_size": 64}}, "text_config: num_hidden_layers is missing"),

@@ -164,6 +164,17 @@ def test_linear_rotary_scaling_is_read_under_both_its_names(tmp_path: Path) -> N
     assert open_checkpoint(none).config.rope.kind == "default"
 
 
+def test_an_attention_factor_comes_on_top_of_yarns_own_and_goes_with_nothing_else(tmp_path: Path) -> None:
+    yarn = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    for number, factor in enumerate((1.0, 1.5)):
+        said = yarn | {"llama.rope.scaling.attn_factor": factor}
+        rope = open_checkpoint(write_gguf(tmp_path / f"{number}.gguf", metadata=said)).config.rope
+        assert rope.original_context == 128
+        assert rope.scores_factor == pytest.approx(factor * (0.1 * np.log(4) + 1))
+    with pytest.raises(ModelError, match="attn_factor with rotary scaling 'none' is not supported"):
+        open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata={"llama.rope.scaling.attn_factor": 1.5}))
+
+
 def test_f07_rope_freqs_become_divisors_and_all_ones_become_nothing(tmp_path: Path) -> None:
     factors = np.array([1, 1, 2.5, 8], np.float32)
     config = open_checkpoint(write_gguf(tmp_path / "m.gguf", extra={"rope_freqs.weight": factors})).config
