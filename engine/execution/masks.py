@@ -69,12 +69,13 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
     ends = np.array([id for id in sequence.held_back_ids if id < vocabulary], np.int32)
     if sequence.matcher.waits:
         words[:] = without(np.full_like(words, 0xFFFFFFFF), ends)
-        return edits(sequence, vocabulary, words)
+        change = edits(sequence, vocabulary, words)
+        return change if _something_left(words, change, vocabulary) else Broken(ALL_BANNED)
     if words.any():
         if may_end and not sequence.params.ignore_eos:
             _allow(words, ends)
         change = edits(sequence, vocabulary, words)
-        if _something_left(words, change):
+        if _something_left(words, change, vocabulary):
             return change
         if not may_end:
             return Broken(ALL_BANNED)
@@ -87,6 +88,9 @@ def _allow(words: Words, ids: Ints) -> None:
     np.bitwise_or.at(words, ids >> 5, np.uint32(1) << (ids & 31).astype(np.uint32))
 
 
-def _something_left(words: Words, change: Edits) -> bool:
+def _something_left(words: Words, change: Edits, vocabulary: int) -> bool:
     banned = change.ids[np.isneginf(change.added)]
-    return not len(banned) or bool(without(words, banned).any())
+    if not len(banned):
+        return True
+    left = np.unpackbits(without(words, banned).view(np.uint8), bitorder="little")
+    return bool(left[:vocabulary].any())

@@ -9,6 +9,7 @@ from scripted import CHATML
 
 from hamdam.engine import Chat, ChatMessage, SamplingParams, Text
 from hamdam.engine.events import Reasoning
+from hamdam.engine.execution.masks import ALL_BANNED
 from hamdam.engine.policy.sequence import Sequence
 
 OPENS = CHATML.replace("assistant\n{%", "assistant\n<think>\n{%") + "{# </think> #}"
@@ -47,6 +48,17 @@ def test_a_thought_cannot_end_the_answer_before_it_began() -> None:
         found = await answer(engine, **structured(choice=["ok"]), max_tokens=20)
         engine.stop()
         assert found.end.reason == "length"
+
+    asyncio.run(scene())
+
+
+def test_a_thought_that_bans_leave_nothing_but_ends_for_fails_by_name() -> None:
+    async def scene() -> None:
+        engine = random_engine(template=OPENS)
+        engine.start()
+        found = await answer(engine, **structured(choice=["ok"]), allowed_token_ids=[*engine.runner.eos_ids])
+        engine.stop()
+        assert (found.end.reason, found.end.error) == ("failed", ALL_BANNED)
 
     asyncio.run(scene())
 
