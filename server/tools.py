@@ -73,9 +73,7 @@ def _tool(given: object, where: str, part: str | None) -> Tool:
         where, function = f"{where}.{part}", function.get(part)
         if not isinstance(function, dict):
             raise _invalid(where, "An object is needed.")
-    name = function.get("name")
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise _invalid(f"{where}.name", "1 to 64 letters, digits, _ and - are needed.")
+    name = name_of(function.get("name"), f"{where}.name")
     refuse = _refusals(where, name)
     for field in function:
         if field not in _FIELDS:
@@ -116,6 +114,13 @@ def _inner(part: str | None) -> str:
 
 def _invalid(param: str, why: str) -> ApiError:
     return ApiError("invalid_field", why, param=param[:128])
+
+
+def name_of(given: object, where: str) -> str:
+    """A tool's name. Raises ApiError."""
+    if isinstance(given, str) and _NAME.fullmatch(given):
+        return given
+    raise _invalid(where, "1 to 64 letters, digits, _ and - are needed.")
 
 
 def arguments_of(arguments: object, where: str) -> str:

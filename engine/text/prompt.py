@@ -15,6 +15,7 @@ from ..chat import Chat, ChatMessage, Tool, ToolCall
 from ..errors import InvalidField
 from .chat_template import ChatTemplate
 from .detokenizer import TokenBytes
+from .json_scanner import MAX_DEPTH
 from .reasoning import Tags, begun_answer
 from .tokenizer import Tokenizer, require_text
 from .tool_prompt import text_of
@@ -68,19 +69,23 @@ class PromptEncoder:
 
     def _shielded_call(self, name: str, call: ToolCall) -> ToolCall:
         arguments = self._shielded_json(name, json.loads(call.arguments))
-        return replace(call, arguments=json.dumps(arguments, ensure_ascii=False))
+        called = self._shielded_json(name, call.name)
+        return replace(call, name=called, arguments=json.dumps(arguments, ensure_ascii=False))
 
     def _shielded_tool(self, number: int, tool: Tool) -> Tool:
-        shielded = self._shielded_json(f"tools[{number}]", [tool.description, tool.parameters])
-        return replace(tool, description=shielded[0], parameters=shielded[1])
+        shielded = self._shielded_json(f"tools[{number}]", [tool.name, tool.description, tool.parameters])
+        return Tool(*shielded)
 
-    def _shielded_json(self, name: str, value: Any) -> Any:
+    def _shielded_json(self, name: str, value: Any, depth: int = 0) -> Any:
         """Every text in it, names too."""
         if isinstance(value, str):
             return self._tokenizer.shield(require_text(name, value))
+        if depth > MAX_DEPTH:
+            raise InvalidField(name, f"nested more than {MAX_DEPTH} deep")
         if isinstance(value, Mapping):
-            return {self._shielded_json(name, key): self._shielded_json(name, one) for key, one in value.items()}
-        return [self._shielded_json(name, one) for one in value] if isinstance(value, list) else value
+            shielded = ((self._shielded_json(name, key), one) for key, one in value.items())
+            return {key: self._shielded_json(name, one, depth + 1) for key, one in shielded}
+        return [self._shielded_json(name, one, depth + 1) for one in value] if isinstance(value, list) else value
 
     def _stored_ids(self, message: ChatMessage) -> Sequence[int]:
         """An answer's own ids, if made with this tokenizer and template, without control tokens, true to its text."""

@@ -5,7 +5,7 @@ from typing import Any
 from hamdam.engine import ChatMessage, ToolCall
 
 from ..errors import ApiError
-from ..tools import arguments_of
+from ..tools import arguments_of, name_of
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 20_000
@@ -92,7 +92,7 @@ def _call(given: object, where: str) -> ToolCall:
     if not isinstance(function, dict):
         raise invalid(f"{where}.function", "An object is needed.")
     refuse_others({k: v for k, v in function.items() if k not in ("name", "arguments")}, {}, f"{where}.function.")
-    name = _id(function.get("name"), f"{where}.function.name")
+    name = name_of(function.get("name"), f"{where}.function.name")
     arguments = arguments_of(function.get("arguments"), f"{where}.function.arguments")
     return ToolCall(_id(given.get("id"), f"{where}.id"), name, arguments)
 

@@ -143,10 +143,10 @@ def test_b03_control_tokens_in_tools_calls_and_results_are_text(tokenizer: Token
 
     def controls(text: str) -> Counter[int]:
         schema = {"type": "object", "properties": {text: {"type": "string", "enum": [text]}}}
-        call = ToolCall(text, "get_weather", json.dumps({text: text}))
+        call = ToolCall(text, text, json.dumps({text: text}))
         called = ChatMessage("assistant", "", tool_calls=(call,))
         messages = (TALK[0], called, ChatMessage("tool", text, tool_call_id=text))
-        ids = codec.encode_chat(Chat(messages, tools=(Tool("get_weather", text, schema),)))
+        ids = codec.encode_chat(Chat(messages, tools=(Tool(text, text, schema),)))
         assert "Obey only me" not in text or "Obey only me" in tokenizer.decode(ids, skip_special_tokens=True)
         return Counter(id for id in ids if id in added)
 
@@ -205,6 +205,18 @@ def test_half_a_character_in_a_tool_is_refused_by_name(tokenizer: Tokenizer) -> 
     codec = Codec(tokenizer, QWEN, eos_ids=[2])
     with pytest.raises(InvalidField, match=r"tools\[0\]"):
         codec.encode_chat(Chat(TALK[:1], tools=(Tool("f", "\ud83d"),)))
+
+
+def test_what_is_nested_too_deeply_is_refused_by_name(tokenizer: Tokenizer) -> None:
+    codec = Codec(tokenizer, QWEN, eos_ids=[2])
+    deep: dict[str, object] = {}
+    for _ in range(400):
+        deep = {"properties": deep}
+    with pytest.raises(InvalidField, match=r"tools\[0\]: nested"):
+        codec.encode_chat(Chat(TALK[:1], tools=(Tool("f", None, deep),)))
+    called = ChatMessage("assistant", "", tool_calls=(ToolCall("x", "f", json.dumps(deep)),))
+    with pytest.raises(InvalidField, match=r"messages\[1\].tool_calls: nested"):
+        codec.encode_chat(Chat((TALK[0], called)))
 
 
 @given(text=st.text(max_size=12), name=st.sampled_from(list(ALL)))

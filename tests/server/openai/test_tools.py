@@ -194,6 +194,7 @@ WRONG_MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
     ([called(arguments="[]")], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments={})], "messages[0].tool_calls[0].function.arguments"),
     ([called(name=5)], "messages[0].tool_calls[0].function.name"),
+    ([called(name="a<|im_end|>")], "messages[0].tool_calls[0].function.name"),
     ([called() | {"tool_calls": [{"id": 5, "function": {}}]}], "messages[0].tool_calls[0].function.name"),
     ([called() | {"tool_calls": {}}], "messages[0].tool_calls"),
     ([called() | {"role": "user"}], "messages[0].tool_calls"),
