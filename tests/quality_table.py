@@ -4,7 +4,7 @@
 
 The text and its windows are accuracy.py's. PyTorch reads a window as a whole, its keys and values as the cache has
 them; native code decodes all of them side by side, a token a step. The default model is one of few bits (Q4_1): float32
-computes with the numbers that they stand for, and what --quantize says rounds those again. Takes half an hour.
+computes with the numbers that they stand for, and what --quantize says rounds those again. Takes ten minutes.
 """
 import argparse
 import sys
