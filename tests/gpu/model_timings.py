@@ -16,6 +16,7 @@ from hamdam.engine.execution.step_inputs import blocks_of
 from hamdam.engine.models.config import ModelConfig
 from hamdam.engine.models.llama import Llama
 from hamdam.engine.models.rope import Rope
+from hamdam.engine.models.weights import Source
 from hamdam.engine.policy.batch import Batch, Row
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.kernels.ops import Weight
@@ -66,7 +67,11 @@ class RandomCheckpoint:
     fingerprint: str = "random"
     eos_ids: frozenset[int] = field(default_factory=frozenset)
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def quantised(self) -> list[str]:
+        return []
+
+    def pieces(self, *, keep: bool) -> Iterator[tuple[str, Source]]:
+        """Whole, though plain: what is quantised of them is quantised as it is packed. `keep` finds nothing to keep."""
         generator = torch.Generator(self.device).manual_seed(0)
         shapes = Llama(self.config, TritonOps(), dtype=torch.bfloat16, device=torch.device("meta")).parameters()
         for name, like in shapes.items():
