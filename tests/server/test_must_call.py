@@ -79,7 +79,7 @@ def test_what_must_be_called_is_called_with_arguments_that_fit(tmp_path: Path, p
 def test_a_model_that_thinks_first_thinks_and_then_calls(tmp_path: Path) -> None:
     def wish(sequence: Sequence) -> dict[int, float]:
         """A thought of ten letters, and its end."""
-        return {END: 90.0} if sequence.num_generated == 10 else {65: 60.0} if sequence.num_generated < 10 else {}
+        return {END: 1e4} if sequence.num_generated == 10 else {65: 1e4} if sequence.num_generated < 10 else {}
 
     async def scene(world: World) -> None:
         async with world.http(await world.key("ana")) as http:
@@ -97,7 +97,7 @@ def test_the_socket_can_ask_for_a_call_too(tmp_path: Path) -> None:
         async with world.client(await world.key("ana")) as ana:
             tools = [{"type": "function"} | function(name) for name in TOOLS]
             choice = {"type": "function", "name": "count"}
-            run = await ana.ask("x", tools=tools, tool_choice=choice, sampling={"max_tokens": 90, "temperature": 1})
+            run = await ana.ask("x", tools=tools, tool_choice=choice, sampling={"max_tokens": 400, "temperature": 1})
             call = next(e for e in run.events if e["type"] == "response.function_call_arguments.done")
             assert call["name"] == "count"
             check("count", call["arguments"])
