@@ -37,7 +37,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/loading/test_gguf_checkpoint.py",
         "engine/models/test_gguf_families.py",
         "engine/models/test_gguf_twins.py",
-        "engine/models/test_llama.py",
+        "engine/models/test_transformer.py",
         "engine/test_model_check.py",
     ),
     "llguidance": ("engine/grammar", "engine/execution/test_masks.py", "server/test_must_call.py"),
@@ -46,7 +46,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/loading/test_mxfp4_experts.py",
         "engine/models/test_families.py",
         "engine/models/test_gguf_families.py",
-        "engine/models/test_llama.py",
+        "engine/models/test_transformer.py",
     ),
     "platformdirs": (
         "engine/loading/test_gguf_tokenizer.py",

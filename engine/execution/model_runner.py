@@ -12,8 +12,8 @@ from hamdam.kernels.reference import Reference
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
-from ..models.llama import Llama
 from ..models.rotary import rotary_digest
+from ..models.transformer import Transformer
 from ..policy.batch import Batch, Result, Row
 from ..policy.prompt_rows import SCORED_A_STEP
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
@@ -104,7 +104,7 @@ class ModelRunner:
         self.description = f"{_name(dtype)} on {device.type}{rounded}{kv}{', invariant' * ops.invariant}"
         turned = rotary_digest(model, self.max_context)
         self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}{kv}"
-        self._model = Llama(model, ops, dtype=dtype, device=device, context=self.max_context)
+        self._model = Transformer(model, ops, dtype=dtype, device=device, context=self.max_context)
         self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)

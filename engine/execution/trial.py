@@ -16,7 +16,7 @@ from hamdam.kernels.reference import Reference
 
 from ..config import BLOCK_SIZE
 from ..models.config import ModelConfig
-from ..models.llama import Llama
+from ..models.transformer import Transformer
 from ..policy.batch import Row
 from ..policy.sequence import Sequence
 from .rehearsal import made_up, numbers_of_tokens
@@ -102,7 +102,7 @@ def _multiplies(ops: Ops, form: str, dtype: torch.dtype, device: torch.device) -
 
 
 def random_weights(parameters: dict[str, Tensor], generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    """As Llama.load takes them, so that numbers around 1 stay so in every layer. The generator is the device's."""
+    """As `Transformer.load` takes them, so that numbers around 1 stay so in every layer. generator: on the device."""
     for name, parameter in parameters.items():
         numbers = torch.randn(parameter.shape, generator=generator, device=parameter.device)
         if "_proj.weight" in name:
@@ -114,8 +114,8 @@ def _logits(
     ops: Ops, model: ModelConfig, dtype: torch.dtype, kv_dtype: torch.dtype, device: torch.device, most: int
 ) -> Tensor:
     """After the last token of every row of every step, [rows, words] float32."""
-    llama = Llama(model, ops, dtype=dtype, device=device)
-    llama.load(random_weights(llama.parameters(), _generator(device)))
+    decoder = Transformer(model, ops, dtype=dtype, device=device)
+    decoder.load(random_weights(decoder.parameters(), _generator(device)))
     blocks = max(3 * len(CONTEXTS), blocks_of(most))
     cache = ops.new_kv_cache(
         model.num_layers, blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim, dtype=kv_dtype, device=device
@@ -124,7 +124,7 @@ def _logits(
     found = []
     for rows in _steps(most, model.vocab_size):
         step = inputs.take(rows)
-        found.append(llama.logits(llama.forward(step.ids, step.positions, step.rows, cache)))
+        found.append(decoder.logits(decoder.forward(step.ids, step.positions, step.rows, cache)))
     return torch.cat(found)
 
 

@@ -1,4 +1,4 @@
-"""ModelConfig: what a decoder-only transformer of the Llama family looks like, in numbers. No tensors."""
+"""ModelConfig: what a decoder-only transformer shaped like Llama looks like, in numbers. No tensors."""
 import math
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Layer: one layer's parameters, by the names that the decoder gives them. What is computed with them is llama.py's."""
+"""Layer: one layer's parameters, by the names that the decoder gives them. transformer.py computes with them."""
 from collections.abc import Iterator
 
 from torch import Tensor

@@ -1,7 +1,7 @@
 """Decoder: a model's weights and its KV cache, and a step of them as one native call. No sequence, no file.
 
-It is the CPU's whole answer to what engine/models/llama.py says in PyTorch: the same model, other arithmetic (weights
-of 4 or 8 bits as they are, activations rounded to whole numbers, KV in bfloat16).
+It is the CPU's whole answer to what engine/models/transformer.py says in PyTorch: the same model, other arithmetic
+(weights of 4 or 8 bits as they are, activations rounded to whole numbers, KV in bfloat16).
 """
 from collections.abc import Sequence
 from dataclasses import dataclass

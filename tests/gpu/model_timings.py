@@ -14,8 +14,8 @@ from hamdam.engine.execution.decode_graphs import CudaRecorder
 from hamdam.engine.execution.model_runner import ModelRunner
 from hamdam.engine.execution.step_inputs import blocks_of
 from hamdam.engine.models.config import ModelConfig
-from hamdam.engine.models.llama import Llama
 from hamdam.engine.models.rope import Rope
+from hamdam.engine.models.transformer import Transformer
 from hamdam.engine.models.weights import Source
 from hamdam.engine.policy.batch import Batch, Row
 from hamdam.engine.policy.sequence import Sequence
@@ -73,7 +73,7 @@ class RandomCheckpoint:
     def pieces(self, *, keep: bool) -> Iterator[tuple[str, Source]]:
         """Whole, though plain: what is quantised of them is quantised as it is packed. `keep` finds nothing to keep."""
         generator = torch.Generator(self.device).manual_seed(0)
-        shapes = Llama(self.config, TritonOps(), dtype=torch.bfloat16, device=torch.device("meta")).parameters()
+        shapes = Transformer(self.config, TritonOps(), dtype=torch.bfloat16, device=torch.device("meta")).parameters()
         for name, like in shapes.items():
             numbers = torch.randn(like.shape, generator=generator, device=self.device, dtype=torch.bfloat16)
             yield name, torch.ones_like(numbers) if "norm" in name else numbers * like.shape[-1] ** -0.5

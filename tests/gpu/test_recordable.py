@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hamdam.engine.execution.step_inputs import Step
 from hamdam.engine.models.config import Experts, ModelConfig
-from hamdam.engine.models.llama import Llama
 from hamdam.engine.models.rope import Rope
+from hamdam.engine.models.transformer import Transformer
 from hamdam.kernels.ops import Ops, Rows
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import chip, paged_attention, split_k, w16a16
@@ -62,7 +62,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def decode(ops: Ops, shape: ModelConfig = SHAPE, *, rows: int = 4, blocks: int = 64) -> Callable[[], Tensor]:
-    model = Llama(shape, ops, dtype=torch.bfloat16, device=META)
+    model = Transformer(shape, ops, dtype=torch.bfloat16, device=META)
     cache = ops.new_kv_cache(2, 8, 16, shape.num_kv_heads, shape.head_dim, dtype=torch.bfloat16, device=META)
 
     def numbers(*shape: int) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.models.config import ModelConfig
-from hamdam.engine.models.llama import turns
 from hamdam.engine.models.rope import Rope
 from hamdam.engine.models.rotary import inverse_frequencies, rotary_digest, rotary_tables
+from hamdam.engine.models.transformer import turns
 
 PLAIN = Rope(theta=500_000.0)
 LLAMA3 = Rope(

@@ -14,7 +14,7 @@ from hamdam.engine.errors import ModelError
 from hamdam.engine.execution import model_runner
 from hamdam.engine.execution.model_runner import load_runner
 from hamdam.engine.loading.checkpoint import open_checkpoint
-from hamdam.engine.models.llama import Llama
+from hamdam.engine.models.transformer import Transformer
 from hamdam.engine.policy.batch import Batch, Row
 from hamdam.kernels.device import for_device
 
@@ -66,8 +66,8 @@ def test_bfloat16_stays_within_its_rounding(tmp_path: Path, monkeypatch: pytest.
         tried.step(*counts, tolerance=0.1 * float(tried.right[0].std()))
 
 
-def load(config_folder: Path, tensors: Tensors) -> Llama:
-    model = Llama(open_checkpoint(config_folder).config, for_device(CPU), dtype=torch.float32, device=CPU)
+def load(config_folder: Path, tensors: Tensors) -> Transformer:
+    model = Transformer(open_checkpoint(config_folder).config, for_device(CPU), dtype=torch.float32, device=CPU)
     model.load(tensors.items())
     return model
 

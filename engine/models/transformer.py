@@ -1,4 +1,4 @@
-"""Llama: one decoder for the families that are shaped like Llama, whose differences ModelConfig declares.
+"""Transformer: one decoder for every family, whose differences ModelConfig declares.
 
 It computes a step over a paged KV cache; it knows no sequence, no sampling and no file.
 """
@@ -16,7 +16,7 @@ from .rotary import rotary_tables
 from .weights import Source, assign, emptied
 
 
-class Llama:
+class Transformer:
     def __init__(
         self, config: ModelConfig, ops: Ops, *, dtype: torch.dtype, device: torch.device, context: int | None = None
     ) -> None:
