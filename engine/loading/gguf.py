@@ -173,7 +173,7 @@ class _Reader:
             found = self._short_strings(min(count - len(strings), _MANY))
             strings += found
             if len(found) < _SOME:
-                strings += self._next_strings(_SOME)
+                strings += self._next_strings(min(count - len(strings), _SOME))
         return strings + self._next_strings(count - len(strings))
 
     def _short_strings(self, most: int) -> list[str]:

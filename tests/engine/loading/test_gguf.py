@@ -125,6 +125,15 @@ def test_long_lists_of_strings_are_read_whatever_strings_are_among_them(odd: lis
     assert header.values == {"many": [one.decode() for one in strings], "after": 7}
 
 
+@pytest.mark.parametrize("place", [0, 100, 143, 144, 200, 256, 399])
+def test_the_list_ends_where_it_ends_also_with_a_long_string_near_its_end(place: int, tmp_path: Path) -> None:
+    strings = [b"short"] * 400
+    strings[place] = b"long" * 100
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes([list_of(strings), key("after", UINT8, b"\7")], []))
+    assert read_header(path).values == {"many": [one.decode() for one in strings], "after": 7}
+
+
 def test_f13_a_long_list_with_one_string_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf_bytes([list_of([b"word"] * 1000 + ["گ".encode()[:1], "گ".encode()[1:]])], []))
