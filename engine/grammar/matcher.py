@@ -2,6 +2,7 @@
 from collections.abc import Sequence as Ordered
 from typing import Any
 
+from ..policy.structured_outputs import Opening
 from .lexicon import Lexicon, Words
 
 NO_TOKEN = "the tokenizer has no token for what it needs next"
@@ -17,15 +18,15 @@ class Grammar:
         self.lexicon, self.worn = lexicon, False
         self._start = start
 
-    def matcher(self, after: bytes | int | None = None) -> "Matcher":
-        """after: the text or the token behind which the answer begins; what stands before it is free."""
+    def matcher(self, after: Opening | None = None) -> "Matcher":
+        """after: behind what the answer begins; what stands before it is free."""
         return Matcher(self._start.deep_copy(), self, after)
 
 
 class Matcher:
     """It reads ids that only ever grow, so that neither a preemption nor a chunk of a prompt means anything to it."""
 
-    def __init__(self, place: Any, grammar: Grammar, after: bytes | int | None = None) -> None:
+    def __init__(self, place: Any, grammar: Grammar, after: Opening | None = None) -> None:
         self._place, self._grammar = place, grammar
         self._read = 0
         self._after, self._before = after, b""
@@ -48,10 +49,11 @@ class Matcher:
                 self._wait(id, self._after)
         self._read = len(generated)
 
-    def _wait(self, id: int, after: bytes | int) -> None:
+    def _wait(self, id: int, after: Opening) -> None:
         """White space behind the end of a thought is no part of the answer (text/reasoning.py)."""
-        if isinstance(after, int):
-            self._after = None if id == after else after
+        if not isinstance(after, bytes):
+            begins = after(id) if callable(after) else id == after
+            self._after = None if begins else after
             return
         self._before += self._grammar.lexicon.texts[id]
         _, found, rest = self._before.partition(after)

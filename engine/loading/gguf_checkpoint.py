@@ -11,7 +11,7 @@ from .gguf_config import model_config
 from .gguf_names import decoder_tensors
 from .gguf_tokenizer import build_tokenizer, special_id
 from .gguf_weights import GGUFWeights, sample_digest
-from .tokenizer_files import check_rows, end_of_turn, first_id
+from .tokenizer_files import check_rows, ends_by_template, first_id
 from .weight_names import check_tensors
 
 
@@ -27,7 +27,7 @@ def open_gguf(path: Path) -> Checkpoint:
     bos, eos, eot, eom = (special_id(header, name) for name in ("bos", "eos", "eot", "eom"))
     bos_text, eos_text = ("" if number is None else tokens[number] for number in (bos, eos))
     template = header.find("tokenizer.chat_template", str)
-    ends = {eos, eot, eom, end_of_turn(template, tokenizer, bos_text, eos_text)}
+    ends = {eos, eot, eom, *ends_by_template(template, tokenizer, bos_text, eos_text)}
     return Checkpoint(
         name=path.name.removesuffix(".gguf"),
         config=config,

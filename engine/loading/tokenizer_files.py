@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from ..chat import ChatMessage
 from ..errors import InvalidField, ModelError
 from ..text.chat_template import ChatTemplate
+from ..text.harmony import ENDS, speaks_harmony
 from .json_object import JsonObject, read_bounded, read_object
 
 
@@ -34,7 +35,7 @@ def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
     about = [_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json")]
     bos_text, eos_text = (_special(about, key) for key in ("bos_token", "eos_token"))
     template = _chat_template(folder, about[0])
-    ends = {tokenizer.token_to_id(eos_text), end_of_turn(template, tokenizer, bos_text, eos_text)}
+    ends = {tokenizer.token_to_id(eos_text), *ends_by_template(template, tokenizer, bos_text, eos_text)}
     config = _optional(folder / "config.json")
     for file in (config, _optional(folder / "generation_config.json")):
         ends |= _eos_ids(file)
@@ -65,6 +66,15 @@ def check_rows(source: str, largest: int, rows: int) -> None:
 def first_id(tokenizer: Tokenizer, bos: int | None) -> int | None:
     """`bos` where the tokenizer's own post-processor puts it before a text, else None."""
     return bos if bos is not None and tokenizer.encode("").ids[:1] == [bos] else None
+
+
+def ends_by_template(
+    template: str | None, tokenizer: Tokenizer, bos_text: str, eos_text: str
+) -> set[int | None]:
+    """What ends an answer by the template alone. In harmony what it writes after an answer ends thoughts as well."""
+    if speaks_harmony(template, tokenizer.get_vocab(with_added_tokens=True)):
+        return {tokenizer.token_to_id(token) for token in ENDS}
+    return {end_of_turn(template, tokenizer, bos_text, eos_text)}
 
 
 def end_of_turn(template: str | None, tokenizer: Tokenizer, bos_text: str, eos_text: str) -> int | None:

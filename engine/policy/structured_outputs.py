@@ -1,5 +1,6 @@
 """StructuredOutputs: the form an answer is to have, as its client said it. engine/grammar reads and compiles it."""
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ FIELD = "structured_outputs"
 KINDS = ("json", "regex", "choice", "grammar")
 MAX_SOURCE = 64 << 10  # bytes
 MAX_CHOICES = 1000
+Opening = bytes | int | Callable[[int], bool]
+"""Behind what an answer begins to have its form: a text, a token, or the token for which this is true (it is asked of
+each that is generated, in order and once)."""
 
 
 @dataclass(frozen=True, slots=True)

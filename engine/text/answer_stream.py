@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from ..events import TokenLogprob
 from ..policy.batch import Logprobs
 from .call_format import Call
-from .reasoning import ReasoningSplitter
+from .reasoning import Splitter
 from .text_stream import TextStream
 from .tool_calls import CallParser
 
@@ -24,7 +24,7 @@ class AnswerStream:
     def __init__(
         self,
         text: TextStream,
-        reasoning: ReasoningSplitter | None = None,
+        reasoning: Splitter | None = None,
         calls: CallParser | None = None,
         *,
         one_call: bool = False,

@@ -2,20 +2,21 @@
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import tokenizers
 
 from ..chat import Chat
 from ..errors import InvalidField
-from ..policy.structured_outputs import StructuredOutputs
+from ..policy.structured_outputs import Opening, StructuredOutputs
+from . import harmony
 from .answer_stream import AnswerStream
 from .call_format import HERMES, CallFormat
 from .call_grammar import call_grammar
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
-from .reasoning import ReasoningSplitter, tags_of
+from .reasoning import ReasoningSplitter, Splitter, begun_answer, tags_of
 from .stop_strings import StopStrings
 from .text_stream import TextStream
 from .token_log import Spelled, TokenLog
@@ -54,13 +55,15 @@ class Codec:
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:32]
         self.vocab_size = self._bytes.size
         self.longest_token = self._bytes.longest
-        self._tags = tags_of(chat_template or "", self._tokenizer.added)
+        self._harmony = harmony.speaks_harmony(chat_template, self._tokenizer.added)
+        self._tags = None if self._harmony else tags_of(chat_template or "", self._tokenizer.added)
         self._calls: CallFormat = HERMES
         self._prompts: PromptEncoder | None = None
         if chat_template is not None:
             template = ChatTemplate(chat_template, bos_text=bos_text, eos_text=eos_text)
             self._calls = template.calls or HERMES
-            self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint, self._tags)
+            begun = harmony.begun_answer if self._harmony else partial(begun_answer, self._tags)
+            self._prompts = PromptEncoder(self._tokenizer, template, self._bytes, self.fingerprint, begun)
 
     def encode_chat(self, chat: Chat) -> list[int]:
         """The prompt of the whole conversation, up to where the answer begins (or goes on). Raises InvalidField."""
@@ -124,7 +127,9 @@ class Codec:
         tags = [self._tags.opening, self._tags.closing] if splitter and self._tags else []
         tags += self._calls.tags if calls else ()
         spoken = {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
-        detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), spoken)
+        heard = harmony.LETTERS if self._harmony else {}
+        letters = {self._tokenizer.added[tag]: letter.encode() for tag, letter in heard.items()}
+        detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), spoken, letters)
         log = TokenLog(self.spelled) if logprobs else None
         text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
         return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
@@ -141,15 +146,22 @@ class Codec:
             return None
         return added[self._tags.opening], added[self._tags.closing]
 
-    def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> bytes | int | None:
-        """What ends the thought that this prompt opened: a token, or its text. None: it opened none."""
+    def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> Opening | None:
+        """Behind what the answer begins, where it is not the first that is written: a thought's closing token, its
+        text, or the header of a message. None: it is the first."""
         splitter = self._splitter(chat, prompt_ids)
+        if self._harmony:
+            answering = chat.continue_last and text_of(chat.messages[-1])
+            return None if answering else harmony.final_message(self._tokenizer.added, self._bytes.__getitem__)
         if self._tags is None or splitter is None or not splitter.inside:
             return None
         return self._tokenizer.added.get(self._tags.closing, self._tags.closing.encode())
 
-    def _splitter(self, chat: Chat, prompt_ids: Sequence[int]) -> ReasoningSplitter | None:
+    def _splitter(self, chat: Chat, prompt_ids: Sequence[int]) -> Splitter | None:
         begun = chat.messages[-1] if chat.continue_last else None
+        if self._harmony:
+            channel = None if begun is None else "final" if text_of(begun) else "analysis" if begun.reasoning else None
+            return harmony.HarmonySplitter(channel, calls=bool(chat.tools))
         if self._tags is None or (begun is not None and text_of(begun)):
             return None
         going_on = begun is not None and begun.reasoning != ""

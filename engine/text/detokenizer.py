@@ -121,10 +121,15 @@ class Detokenizer:
     """
 
     def __init__(
-        self, table: TokenBytes, prompt_ids: Sequence[int] = (), spoken: Mapping[int, bytes] = NOTHING
+        self,
+        table: TokenBytes,
+        prompt_ids: Sequence[int] = (),
+        spoken: Mapping[int, bytes] = NOTHING,
+        letters: Mapping[int, bytes] = NOTHING,
     ) -> None:
-        """`spoken`: ids that are silent elsewhere and have these bytes here, for whoever looks for them in the text."""
-        self._table, self._spoken = table, spoken
+        """`spoken`: ids that are silent elsewhere and have these bytes here, for whoever looks for them in the text.
+        `letters`: the same, but what they are heard as is no part of any text."""
+        self._table, self._spoken, self._letters = table, {**spoken, **letters}, letters
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = table.strip
         self.data = b""  # what the last id added to the text
@@ -143,7 +148,7 @@ class Detokenizer:
             spaces = _leading_spaces(data, self._strip)
             data = data[spaces:]
             self._strip = 0 if data else self._strip - spaces
-        self.data = data
+        self.data = b"" if token in self._letters else data
         return self._decoder.decode(data)
 
     @property

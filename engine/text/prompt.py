@@ -6,7 +6,7 @@ rendering every prefix again, the conversation is rendered a second time as a sk
 text: what stands between two marks is the template's own, and the texts of the first rendering stand between those.
 """
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,6 @@ from ..errors import InvalidField
 from .chat_template import ChatTemplate
 from .detokenizer import TokenBytes
 from .json_scanner import MAX_DEPTH
-from .reasoning import Tags, begun_answer
 from .tokenizer import Tokenizer, require_text
 from .tool_prompt import text_of
 
@@ -30,11 +29,11 @@ class PromptEncoder:
         template: ChatTemplate,
         token_bytes: TokenBytes,
         fingerprint: str,
-        tags: Tags | None = None,
+        begun: Callable[[str, str, str], str],
     ) -> None:
-        """`tags`: what this model's reasoning stands between."""
+        """`begun`: of a prompt, reasoning and answer what stands after the prompt where they were cut."""
         self._tokenizer, self._template, self._bytes, self._fingerprint = tokenizer, template, token_bytes, fingerprint
-        self._tags = tags
+        self._begun = begun
 
     def encode(self, chat: Chat, now: datetime) -> list[int]:
         messages = [self._shielded(number, message) for number, message in enumerate(chat.messages)]
@@ -50,7 +49,7 @@ class PromptEncoder:
         prompt = self._template.render(messages, tools=tools, now=now)
         prompt, answers = self._with_stored_ids(prompt, messages, tools, now)
         if unfinished is not None:
-            text = begun_answer(self._tags, prompt, unfinished.reasoning, text_of(unfinished))
+            text = self._begun(prompt, unfinished.reasoning, text_of(unfinished))
             ids = self._stored_ids(unfinished) if text == text_of(unfinished) else ()
             prompt += self._tokenizer.answer if ids else text
             answers += [ids] if ids else []

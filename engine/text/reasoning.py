@@ -6,6 +6,7 @@ have written the opening tag already. A tag that stands later in an answer is te
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from .held_back import settled
 
@@ -44,6 +45,15 @@ def begun_answer(tags: Tags | None, prompt: str, reasoning: str, answer: str) ->
         begun = reasoning if opened else f"{tags.opening}\n{reasoning}"
         return f"{begun}\n{tags.closing}\n\n{answer}" if answer else begun
     return f"\n{tags.closing}\n\n{answer}" if opened and answer else answer
+
+
+class Splitter(Protocol):
+    """What tells reasoning from answer, in whatever way a model writes them."""
+
+    @property
+    def inside(self) -> bool: ...
+    def push(self, text: str) -> tuple[str, str]: ...
+    def finish(self) -> tuple[str, str]: ...
 
 
 class _Stage(enum.Enum):

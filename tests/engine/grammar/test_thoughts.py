@@ -11,6 +11,7 @@ from hamdam.engine import Chat, ChatMessage, SamplingParams, Text
 from hamdam.engine.events import Reasoning
 from hamdam.engine.execution.masks import ALL_BANNED
 from hamdam.engine.policy.sequence import Sequence
+from hamdam.engine.text.harmony import LETTERS
 
 OPENS = CHATML.replace("assistant\n{%", "assistant\n<think>\n{%") + "{# </think> #}"
 THOUGHT = "Hm. {x"
@@ -37,6 +38,26 @@ def test_the_form_holds_from_the_end_of_a_thought_on_that_the_prompt_opened(adde
         assert json.loads("".join(event.text for event in events if isinstance(event, Text))) == {"a": [1]}
         assert "".join(event.text for event in events if isinstance(event, Reasoning)) == THOUGHT
         assert generation.finished is not None and generation.finished.reason == "stop"
+
+    asyncio.run(scene())
+
+
+def test_the_form_holds_in_the_message_on_the_final_channel() -> None:
+    """Of a model that thinks and answers in messages, as gpt-oss does."""
+    thought = ["<|channel|>", *"analysis", "<|message|>", *THOUGHT, "<|end|>", "<|start|>", *"assistant"]
+    said = [*thought, "<|channel|>", *"final", "<|message|>"]
+
+    async def scene() -> None:
+        def wish(own: Sequence) -> dict[int, float]:
+            done = own.num_generated
+            return {ids[done]: 1e4} if done < len(said) else {}
+
+        engine = random_engine(wish, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
+        ids = ids_of(engine, said)
+        engine.start()
+        found = await answer(engine, **ASKED)
+        engine.stop()
+        assert (json.loads(found.text), found.end.reason) == ({"a": [1]}, "stop")
 
     asyncio.run(scene())
 

@@ -11,6 +11,7 @@ from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.loading.tokenizer_files import TokenizerFiles, end_of_turn, read_tokenizer_files
 from hamdam.engine.text.codec import Codec
+from hamdam.engine.text.harmony import ENDS, LETTERS
 
 ENDOFTEXT, IM_START, IM_END = ADDED
 LLAMA2 = "{% for m in messages %}{{ m['content'] + (' ' + eos_token if m['role'] == 'assistant' else '') }}{% endfor %}"
@@ -91,6 +92,19 @@ def test_f01_of_two_added_tokens_that_begin_alike_the_longer_one_is_meant() -> N
     tokenizer.add_tokens([AddedToken("<|im_end|>>", special=True)])
     template = "{% for m in messages %}{{ m['content'] + '<|im_end|>>' }}{% endfor %}"
     assert end_of_turn(template, tokenizer, "", "") == 260
+
+
+def test_f01_in_harmony_the_end_of_a_message_ends_no_answer(tmp_path: Path) -> None:
+    """gpt-oss writes `<|end|>` after its thought, and its template after an answer too."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens([*LETTERS, *ENDS])
+    header = "<|start|>{{ m.role }}<|channel|>final<|message|>"
+    template = f"{{% for m in messages %}}{header}{{{{ m.content }}}}<|end|>{{% endfor %}}"
+    assert end_of_turn(template, tokenizer, "", "") == tokenizer.token_to_id("<|end|>")
+    folder(tmp_path, tokenizer_config={"eos_token": "<|return|>"}, chat_template=template)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    found = read_tokenizer_files(tmp_path, 300)
+    assert found.eos_ids == {tokenizer.token_to_id(end) for end in ("<|return|>", "<|call|>")}
 
 
 def test_f01_the_checkpoint_of_a_folder_has_the_whole_set(tmp_path: Path) -> None:

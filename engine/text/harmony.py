@@ -1,0 +1,130 @@
+"""Harmony: the messages on channels in which gpt-oss answers, told apart while they stream. No prompt but a begun one.
+
+The prompt ends with `<|start|>assistant`. What follows are messages: a header that names a channel and maybe whom the
+message is for, `<|message|>`, and what it says, up to `<|end|>`. On `analysis` the model thinks; on `final` it answers,
+and on `commentary` it says what it is about to do, which is for the reader too. What is for a function becomes a call
+as it is written by other models. Format: https://github.com/openai/harmony
+"""
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from .call_format import HERMES
+
+LETTERS = {"<|start|>": "\ufdd0", "<|channel|>": "\ufdd1", "<|message|>": "\ufdd2", "<|end|>": "\ufdd3"}
+"""What its tokens are heard as: letters that no text has, so that an answer about these tokens has none of them."""
+ENDS = ("<|return|>", "<|call|>")
+"""The tokens that end an answer. `<|end|>` does not: after a thought comes the answer itself."""
+
+_START, _CHANNEL, _MESSAGE, _END = LETTERS.values()
+_AFTER = re.compile(f"[{_START}{_CHANNEL}{_END}]")  # what ends a message
+_ANY = re.compile(f"[{_START}-{_END}]")
+_FOR = re.compile(rf"\bto=([^\s{_START}-{_END}<]+)")
+_LONGEST = 1000  # characters of a header: what goes on without `<|message|>` is none
+
+
+def speaks_harmony(template: str | None, added: Collection[str]) -> bool:
+    """Whether a model does, by its template and its added tokens."""
+    return template is not None and "<|channel|>" in template and all(token in added for token in LETTERS)
+
+
+def begun_answer(_prompt: str, reasoning: str, answer: str) -> str:
+    """What stands after a prompt where an answer was cut, so that the model goes on there."""
+    thought = f"<|channel|>analysis<|message|>{reasoning}" if reasoning else ""
+    if not answer:
+        return thought
+    return f"{thought}{'<|end|><|start|>assistant' if thought else ''}<|channel|>final<|message|>{answer}"
+
+
+class HarmonySplitter:
+    """`push` and `finish` give (reasoning, answer) as a ReasoningSplitter does. Messages of one kind that follow each
+    other are paragraphs. Text without any header is an answer."""
+
+    def __init__(self, begun: str | None = None, *, calls: bool = False) -> None:
+        """begun: the channel on which the prompt ends; None: on none yet. calls: there are functions to call; without
+        them a message for one is a thought."""
+        self._calls = calls
+        self._held = ""
+        self._channel = begun  # None: between two messages
+        self._closing = ""  # what stands behind the message
+        self._last = begun  # channel
+        self._said = {"analysis": False, "final": False}
+
+    @property
+    def inside(self) -> bool:
+        """Whether what comes now is reasoning, as far as can be told: a header after a thought is as much of it."""
+        return (self._channel or self._last) == "analysis"
+
+    def push(self, text: str) -> tuple[str, str]:
+        self._held += text
+        said = {"analysis": "", "final": ""}
+        while self._held and (self._channel is not None or self._open(said)):
+            assert self._channel is not None
+            after = _AFTER.search(self._held)
+            end = len(self._held) if after is None else after.start()
+            said[self._channel] += self._held[:end].replace(_MESSAGE, "")
+            self._held = self._held[end:].removeprefix(_END)
+            if after is not None:
+                self._close(said)
+        return said["analysis"], said["final"]
+
+    def finish(self) -> tuple[str, str]:
+        """The text ended. Half a header is nothing."""
+        said = {"analysis": "", "final": "" if _ANY.search(self._held) else self._held}
+        self._held = ""
+        if self._channel is not None:
+            self._close(said)
+        return said["analysis"], said["final"]
+
+    def _open(self, said: dict[str, str]) -> bool:
+        """Reads a header; False where more of it has to come."""
+        text = self._held.lstrip()
+        headed = not text or text[0] in LETTERS.values() or text.startswith("to=") or "to=".startswith(text)
+        header, found, rest = self._held.partition(_MESSAGE)
+        if headed and not found and len(header) <= _LONGEST:
+            return False
+        if headed and len(header) <= _LONGEST:
+            self._channel, opening = self._kind(header)
+        else:
+            self._channel, opening, rest = "final", "", self._held.lstrip("".join(LETTERS.values()))
+        self._held, self._last = rest, self._channel
+        if self._said[self._channel]:
+            said[self._channel] += "\n\n"
+        said[self._channel] += opening
+        self._said[self._channel] = True
+        return True
+
+    def _kind(self, header: str) -> tuple[str, str]:
+        """Where a message of this header belongs, and what stands before it."""
+        channel = header.rpartition(_CHANNEL)[2].strip() if _CHANNEL in header else "final"
+        if (called := _FOR.search(header)) is None:
+            return "analysis" if channel.startswith("analysis") else "final", ""
+        if not (self._calls and called[1].startswith("functions.")):
+            return "analysis", ""
+        name = json.dumps(called[1].removeprefix("functions."), ensure_ascii=False)
+        self._closing = f"}}\n{HERMES.closer}"
+        return "final", f'{HERMES.opener}\n{{"name": {name}, "arguments": '
+
+    def _close(self, said: dict[str, str]) -> None:
+        assert self._channel is not None
+        said[self._channel] += self._closing
+        self._channel, self._closing = None, ""
+
+
+def final_message(ids: Mapping[str, int], data: Callable[[int], bytes]) -> Callable[[int], bool]:
+    """Reads an answer id by id and says where its message on `final` begins: with the next id. ids: of LETTERS."""
+    header: list[bytes] | None = None
+
+    def read(id: int) -> bool:
+        nonlocal header
+        if id == ids["<|channel|>"]:
+            header = []
+        elif id == ids["<|message|>"]:
+            begins = header is not None and b"".join(header).split()[:1] == [b"final"]
+            header = None
+            return begins
+        elif header is not None:
+            header.append(data(id))
+        return False
+
+    return read

@@ -1,0 +1,185 @@
+"""Messages on channels, as gpt-oss writes them: thoughts and answer told apart, whatever the pieces."""
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import byte_tokenizer
+from tokenizers import Tokenizer
+
+from hamdam.engine.chat import Chat, ChatMessage, Tool
+from hamdam.engine.text.answer_stream import Words
+from hamdam.engine.text.call_format import Call
+from hamdam.engine.text.codec import Codec
+from hamdam.engine.text.harmony import ENDS, LETTERS, HarmonySplitter, speaks_harmony
+
+TEMPLATE = (
+    "<|start|>system<|message|># Valid channels: analysis, commentary, final.<|end|>"
+    "{% for m in messages %}{% if m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}"
+    "<|end|>{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+HI = Chat((ChatMessage("user", "Hi"),))
+WEATHER = Tool("weather", "", {"type": "object", "properties": {"at": {"type": "string"}}})
+
+
+def heard(text: str) -> str:
+    """With the letters that its tokens are heard as."""
+    for token, letter in LETTERS.items():
+        text = text.replace(token, letter)
+    return text
+
+
+def split(pieces: list[str], begun: str | None = None, *, calls: bool = False) -> tuple[str, str]:
+    splitter = HarmonySplitter(begun, calls=calls)
+    found = [splitter.push(piece) for piece in pieces] + [splitter.finish()]
+    return "".join(reasoning for reasoning, _ in found), "".join(answer for _, answer in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("<|channel|>analysis<|message|>I wonder.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+         "I wonder.", "Yes."),
+        ("<|channel|>final<|message|>Yes.", "", "Yes."),
+        ("<|channel|>final <|constrain|>json<|message|>{}", "", "{}"),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>"
+         "<|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+         "<|start|>assistant<|channel|>final<|message|>c", "a\n\nb", "I look.\n\nc"),
+        ("<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b", "a", "b"),
+        ("<|channel|>analysis<|message|>cut off", "cut off", ""),
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|chan", "a", ""),
+        ("<|channel|>fin", "", ""),
+        ("<|message|>no channel", "", "no channel"),
+        ("No header at all,\n to=x", "", "No header at all,\n to=x"),
+        ("to", "", "to"),
+        ("tomorrow", "", "tomorrow"),
+        ("", "", ""),
+        ("<|channel|>" + "long " * 300, "", "long " * 300),
+        ("<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}", "{}", ""),
+        ("<|channel|>analysis to=python code<|message|>1 + 1", "1 + 1", ""),
+    ],
+)  # fmt: skip
+def test_thoughts_are_what_stands_on_the_channel_of_analysis(text: str, reasoning: str, answer: str) -> None:
+    text = heard(text)
+    for pieces in ([text], list(text), [text[:5], text[5:]]):
+        assert split(pieces) == (reasoning, answer)
+
+
+@pytest.mark.parametrize("recipient", ["<|channel|>commentary to=functions.weather <|constrain|>json",
+                                       " to=functions.weather<|channel|>commentary"])  # fmt: skip
+def test_a_message_for_a_function_is_a_call_where_there_are_functions(recipient: str) -> None:
+    text = heard(f'{recipient}<|message|>{{"at": "Köln"}}')
+    called = '<tool_call>\n{"name": "weather", "arguments": {"at": "Köln"}}\n</tool_call>'
+    for pieces in ([text], list(text)):
+        assert split(pieces, calls=True) == ("", called)
+
+
+def test_what_was_cut_goes_on_where_it_was() -> None:
+    rest = heard(" so.<|end|><|start|>assistant<|channel|>final<|message|>Yes")
+    assert split([rest], "analysis") == (" so.", "Yes")
+    assert split([" sir"], "final") == ("", " sir")
+
+
+WORDS = ("analysis", "final", "assistant", " to=functions.f", " ", "سلام")
+PIECES = st.lists(st.sampled_from([*LETTERS.values(), *WORDS]))
+
+
+@given(pieces=PIECES, calls=st.booleans(), data=st.data())
+def test_the_same_comes_out_for_every_split_of_the_stream(pieces: list[str], calls: bool, data: st.DataObject) -> None:
+    text = "".join(pieces)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    others = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    whole = split([text], calls=calls)
+    assert split(pieces, calls=calls) == split(others, calls=calls) == split(list(text), calls=calls) == whole
+    assert not any(letter in part for letter in LETTERS.values() for part in whole)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens([*ENDS, *LETTERS, "<|constrain|>"])
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def codec(tokenizer: Tokenizer) -> Codec:
+    return Codec(tokenizer, TEMPLATE, eos_text=ENDS[0], eos_ids=[tokenizer.token_to_id(end) for end in ENDS])
+
+
+def said(codec: Codec, tokenizer: Tokenizer, chat: Chat, ids: list[int]) -> list[tuple[bool, str] | Call]:
+    stream = codec.answer_stream(chat, codec.encode_chat(chat))
+    found: list[tuple[bool, str] | Call] = []
+    for part in [part for id in ids for part in stream.push(id)[0]] + stream.finish():
+        if isinstance(part, Words) and found and isinstance(found[-1], tuple) and found[-1][0] == part.reasoning:
+            found[-1] = (part.reasoning, found[-1][1] + part.text)
+        else:
+            found.append((part.reasoning, part.text) if isinstance(part, Words) else part)
+    return found
+
+
+def encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def test_a_model_speaks_it_by_its_template_and_its_tokens(tokenizer: Tokenizer) -> None:
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    assert speaks_harmony(TEMPLATE, added)
+    assert not speaks_harmony(TEMPLATE, added - {"<|channel|>"})
+    assert not speaks_harmony("{{ messages }}", added)
+    assert not speaks_harmony(None, added)
+
+
+def test_a_reader_sees_the_answer_and_its_thought_and_none_of_the_tokens(codec: Codec, tokenizer: Tokenizer) -> None:
+    thought = "<|channel|>analysis<|message|>They greet.<|end|><|start|>assistant"
+    ids = encoded(tokenizer, thought + "<|channel|>final<|message|>سلام!")
+    assert said(codec, tokenizer, HI, ids) == [(True, "They greet."), (False, "سلام!")]
+
+
+def test_an_answer_about_these_tokens_is_an_answer(codec: Codec, tokenizer: Tokenizer) -> None:
+    about = "<|end|> ends it, <|start|>assistant<|channel|>analysis<|message|> begins a thought"
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.encode_special_tokens = True
+    ids = encoded(tokenizer, "<|channel|>final<|message|>") + encoded(plain, about)
+    assert said(codec, tokenizer, HI, ids) == [(False, about)]
+
+
+def test_a_call_in_its_own_way_is_a_call(codec: Codec, tokenizer: Tokenizer) -> None:
+    chat = Chat(HI.messages, tools=(WEATHER,))
+    written = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"at": "Köln"}'
+    assert said(codec, tokenizer, chat, encoded(tokenizer, written)) == [Call("weather", '{"at": "Köln"}')]
+    assert said(codec, tokenizer, HI, encoded(tokenizer, written)) == [(True, '{"at": "Köln"}')]
+
+
+@pytest.mark.parametrize(
+    ("cut", "begun", "rest", "wanted"),
+    [
+        (ChatMessage("assistant", "", reasoning="One"), "<|channel|>analysis<|message|>One",
+         " two<|end|><|start|>assistant<|channel|>final<|message|>Yes", [(True, " two"), (False, "Yes")]),
+        (ChatMessage("assistant", "Yes"), "<|channel|>final<|message|>Yes", " sir", [(False, " sir")]),
+        (ChatMessage("assistant", "Yes", reasoning="One"),
+         "<|channel|>analysis<|message|>One<|end|><|start|>assistant<|channel|>final<|message|>Yes",
+         " sir", [(False, " sir")]),
+    ],
+)  # fmt: skip
+def test_an_answer_that_was_cut_goes_on_in_its_message(codec, tokenizer, cut, begun, rest, wanted) -> None:
+    chat = Chat((*HI.messages, cut), continue_last=True)
+    prompt = tokenizer.decode(codec.encode_chat(chat), skip_special_tokens=False)
+    assert prompt.endswith(f"<|start|>assistant{begun}")
+    assert said(codec, tokenizer, chat, encoded(tokenizer, rest)) == wanted
+
+
+def test_a_form_holds_from_the_final_message_on(codec: Codec, tokenizer: Tokenizer) -> None:
+    begins = codec.thought_end(HI, codec.encode_chat(HI))
+    assert callable(begins)
+    thought = "<|channel|>analysis<|message|>final<|end|><|start|>assistant<|channel|>commentary<|message|>final<|end|>"
+    ids = encoded(tokenizer, f"{thought}<|start|>assistant<|channel|>final <|constrain|>json<|message|>")
+    assert [begins(id) for id in ids] == [False] * (len(ids) - 1) + [True]
+    answered = Chat((*HI.messages, ChatMessage("assistant", "{")), continue_last=True)
+    assert codec.thought_end(answered, codec.encode_chat(answered)) is None
+    assert codec.thought_tokens() is None, "no one token begins a thought, so a budget for it is refused"
+
+
+def test_tokens_of_headers_have_no_text_among_the_logprobs(codec: Codec, tokenizer: Tokenizer) -> None:
+    detokenizer = codec.answer_stream(HI, codec.encode_chat(HI))._text._detokenizer
+    assert detokenizer.push(tokenizer.token_to_id("<|channel|>")) == LETTERS["<|channel|>"]
+    assert detokenizer.data == b""
