@@ -1,4 +1,5 @@
 """One step's work, as plain facts: which tokens of which sequences, into which blocks. Not how it is computed."""
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from .sequence import Sequence
 class Row:
     """Compute `sequence.ids[start:start + count]`. With `sample` it reaches the end of the ids, so a token is drawn.
 
+    In a batch that another foresaw, `start` is the place of the id that the other's row draws.
     With `scores` it is one token of that sequence's prompt, and `sequence` stands in for it: what is drawn is `given`.
     """
 
@@ -19,12 +21,22 @@ class Row:
     scores: Sequence | None = None
 
 
+def _unforeseen() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Batch:
-    """`copies` are (from, to) block ids, done in order before anything is written."""
+    """`copies` are (from, to) block ids, done in order before anything is written.
+
+    foresee: what a runner that computes beside us may ask once, while this step runs: the step after it, up to the ids
+    that this one draws. It may begin to compute that at once, and will be asked to run it next, or never. A row whose
+    sequence is FINISHED by then draws nothing. None: what comes next cannot be known yet.
+    """
 
     rows: list[Row] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    foresee: "Callable[[], Batch | None]" = field(default=_unforeseen, repr=False, compare=False)
 
     @property
     def tokens(self) -> int:

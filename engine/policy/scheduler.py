@@ -4,7 +4,10 @@
     update(batch, drawn, now)   what came of it; the facts are for whoever reports them
 
 One path: `num_computed` chases `len(ids)`, in prefill, in decode and after a preemption. Between a `schedule` that gave
-rows and its `update` nothing else is called: the blocks are being written.
+rows and its `update` nothing else is called: the blocks are being written. Only the batch itself may be asked what it
+foresees: where everybody decodes and nobody can join, the next step is known but for its ids, and a GPU need not wait
+for us between the two. Whatever is called after the `update`, what the foreseen step writes does no harm: it lies
+behind what a sequence has computed, in a block that was its own, and steps are computed in order.
 """
 from bisect import insort
 from collections.abc import Sequence as Ordered
@@ -38,7 +41,8 @@ class Scheduler:
         self._known: dict[int, Sequence] = {}  # waiting and running, by id
         self._running: list[Sequence] = []  # oldest first
         self._facts: list[Progress] = []  # to be told by the next update
-        self._in_flight = False
+        self._in_flight: Batch | None = None
+        self._foreseen: Batch | None = None
         self._now = 0.0
         self._computed = self._sampled = self._reused = self._preemptions = 0
 
@@ -82,7 +86,11 @@ class Scheduler:
         """Those who run get room for their next id, who fits joins them, and the step's tokens are shared out."""
         assert not self._in_flight
         self.expire(now)
-        batch = Batch()
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen and any(row.sequence.status is Status.RUNNING for row in foreseen.rows):
+            self._in_flight = foreseen
+            return foreseen
+        batch = Batch(foresee=self._foresee)
         self._make_room()
         self._admit(batch)
         scored = SCORED_A_STEP
@@ -94,16 +102,16 @@ class Scheduler:
                 batch.rows += prompt_rows(sequence, start, count)
             else:
                 batch.rows.append(Row(sequence, start, count, sample=start + count == len(sequence.ids)))
-        self._in_flight = bool(batch.rows)
+        self._in_flight = batch if batch.rows else None
         return batch
 
     def update(self, batch: Batch, drawn: Ordered[Result], now: float) -> list[Progress]:
         """`drawn` has one entry a row, as `Runner.run` gives them. A broken row ends its own sequence alone."""
-        self._now, self._in_flight = now, False
+        self._now, self._in_flight = now, None
         facts, self._facts = self._facts, []
         for row, token in zip(batch.rows, drawn, strict=True):
             sequence = row.scores or row.sequence
-            if sequence.status is Status.FINISHED:  # a token of its prompt broke
+            if sequence.status is Status.FINISHED:  # a token of its prompt broke, or it ended after this was foreseen
                 continue
             if isinstance(token, Broken):
                 facts.append(self._end(sequence, "failed", error=token.why))
@@ -174,17 +182,36 @@ class Scheduler:
 
     # --- inside a step ---
 
+    def _foresee(self) -> Batch | None:
+        """The step after the one in flight, if everybody who runs decodes in it, nobody could join, and there is room
+        without taking from anybody. Who has to end then is not in it; who ends before is, in vain."""
+        if self._in_flight is None or self._foreseen is not None:
+            return None
+        rows = [row for row in self._in_flight.rows if row.sequence.status is Status.RUNNING]
+        joining = len(self._queue) > 0 and len(self._running) < self._max_running
+        if joining or len(rows) < len(self._running) or not all(row.sample for row in rows):
+            return None
+        going_on = [row.sequence for row in rows if row.sequence.num_generated + 1 < row.sequence.max_tokens]
+        if not going_on or not all(self._has_room(sequence, len(sequence.ids) + 1) for sequence in going_on):
+            return None
+        next_rows = [Row(sequence, len(sequence.ids), 1, sample=True) for sequence in going_on]
+        self._foreseen = Batch(next_rows, foresee=self._foresee)
+        return self._foreseen
+
+    def _has_room(self, sequence: Sequence, length: int) -> bool:
+        """Whether it has blocks for so many ids, of which one may be new; takes a free block if need be."""
+        if len(sequence.block_table) * BLOCK_SIZE < length:
+            self.sessions.reclaim(1)
+            if not self.pool.num_allocatable:
+                return False
+            sequence.block_table += self.pool.allocate(1)
+        return True
+
     def _make_room(self) -> None:
         """A block for every running sequence whose last id needs one, from the oldest on; the youngest pay for it."""
         for sequence in tuple(self._running):
-            if sequence.status is not Status.RUNNING or len(sequence.block_table) * BLOCK_SIZE >= len(sequence.ids):
-                continue
-            self.sessions.reclaim(1)
-            while not self.pool.num_allocatable and sequence.status is Status.RUNNING:
+            while sequence.status is Status.RUNNING and not self._has_room(sequence, len(sequence.ids)):
                 self._preempt(self._running[-1])
-                self.sessions.reclaim(1)
-            if sequence.status is Status.RUNNING:
-                sequence.block_table += self.pool.allocate(1)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to the queue; what it computed stays with its session or in the index while nobody needs the room."""

@@ -32,6 +32,7 @@ class Life:
         self.world = World(
             num_blocks=chance.choice((4, 8, 16, 32, 64)),
             owners=OWNERS,
+            ahead=chance.random() < 0.5,
             max_batch_tokens=chance.choice((1, 2, 8, 24, 64)),
             max_running=chance.choice((1, 3, 16)),
             session_ttl=chance.choice((5.0, 50.0)),

@@ -64,11 +64,13 @@ class World:
         num_blocks: int = 12,
         max_context: int = 10_000,
         owners: tuple[Owner, ...] = (Owner("ann", "ann"), Owner("ben", "ben")),
+        ahead: bool = False,
         **knobs: float,
     ) -> None:
         config = EngineConfig(model=Path("none"), **{"max_batch_tokens": 32, "session_ttl": 100.0, **knobs})
         self.scheduler = Scheduler(config, num_blocks=num_blocks, max_context=max_context, kv_fingerprint=KV)
         self.owners = owners
+        self.ahead = ahead  # whether the machine computes what a batch foresees before that batch is updated
         self.now = 0.0
         self.slots: list[list[int | None]] = [[None] * BLOCK_SIZE for _ in range(num_blocks)]
         self.conversations: dict[str, Conversation] = {}
@@ -80,6 +82,7 @@ class World:
         self.steps = 0
         self.counts: Counter[str] = Counter()
         self.breaks: set[int] = set()  # sequence ids whose next row fails
+        self._begun: Batch | None = None
         self._next_id = self._opened = 0
         self._kv: dict[int, list[int]] = {}  # by sequence id
         self._links: dict[int, list[Link]] = {}
@@ -180,6 +183,21 @@ class World:
         assert not self.live
 
     def _run(self, batch: Batch) -> list[int | Broken | None]:
+        if batch is not self._begun:
+            self._write(batch, {})
+        self._begun = None
+        drawn = [
+            None if row.sequence.status is Status.FINISHED
+            else self._draw(row.sequence, row.start + row.count, row.sample) for row in batch.rows
+        ]  # fmt: skip
+        self._begun = batch.foresee() if self.ahead and batch.rows else None
+        if self._begun:
+            self.counts["foreseen"] += 1
+            self._write(self._begun, {row.sequence.id: id for row, id in zip(batch.rows, drawn, strict=True)})
+        return drawn
+
+    def _write(self, batch: Batch, drawn: dict[int, int | Broken | None]) -> None:
+        """drawn: the ids that are not yet among a sequence's own, by sequence id; of a broken one, any."""
         pool = self.scheduler.pool
         for source, target in batch.copies:
             assert pool.is_writable(target), "copied to a block that others read"
@@ -187,13 +205,14 @@ class World:
         written: set[tuple[int, int]] = set()
         for row in batch.rows:
             sequence, kv = row.sequence, self._kv_of(row.sequence)
+            if sequence.id in drawn:
+                kv = [*kv, kv_after(kv[-1], id) if isinstance(id := drawn[sequence.id], int) else 0]
             for position in range(row.start, row.start + row.count):
                 block, slot = sequence.block_table[position // BLOCK_SIZE], position % BLOCK_SIZE
                 assert pool.is_writable(block), "wrote to a block that is shared or published"
                 assert (block, slot) not in written, "two rows wrote to one slot"
                 written.add((block, slot))
                 self.slots[block][slot] = kv[position]
-        return [self._draw(row.sequence, row.start + row.count, row.sample) for row in batch.rows]
 
     def _draw(self, sequence: Sequence, length: int, sample: bool) -> int | Broken | None:
         if sequence.id in self.breaks:
@@ -218,6 +237,8 @@ class World:
         """What this step may publish, and for whom."""
         new: dict[bytes, Conversation | None] = {}
         for row in batch.rows:
+            if row.sequence.status is Status.FINISHED:
+                continue
             links = self._links.setdefault(row.sequence.id, [])
             extend(links, row.sequence.ids, (KV, row.sequence.owner.cache_root))
             for link in links[row.start // BLOCK_SIZE : (row.start + row.count) // BLOCK_SIZE]:
@@ -238,6 +259,9 @@ class World:
         assert len(set(sequences)) == len(sequences)
         for row in batch.rows:
             sequence = row.sequence
+            if batch is self._begun and sequence.status is Status.FINISHED:
+                self.counts["in vain"] += 1
+                continue
             assert sequence.status is Status.RUNNING
             assert row.start == sequence.num_computed
             assert row.count > 0
