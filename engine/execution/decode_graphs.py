@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..policy.batch import Row
-from .step_inputs import Shape, Step, StepInputs, blocks_of
+from .step_inputs import Drawn, Shape, Step, StepInputs, blocks_of
 
 log = logging.getLogger("hamdam.engine")
 NARROWEST = 64  # blocks of a graph's tables; the others are four times as wide as the one before
@@ -52,22 +52,24 @@ class DecodeGraphs:
         for rows in reversed(self._rows):
             self._graph(Shape(rows, rows, rows, self._blocks[0]), [])
 
-    def replay(self, rows: Ordered[Row]) -> Scores | None:
+    def replay(self, rows: Ordered[Row], drawn: Drawn | None = None) -> Scores | None:
         """None where this is no decode step, or cannot be done: then it is to be computed launch by launch."""
         if self.broken or len(rows) > self._rows[-1] or any(row.count > 1 for row in rows):
             return None
         longest = blocks_of(max(row.start for row in rows) + 1)
         size, width = _holding(self._rows, len(rows)), _holding(self._blocks, longest)
-        graph = self._graph(Shape(size, size, size, width), rows)
+        graph = self._graph(Shape(size, size, size, width), rows, drawn)
         if graph is None:
             return None
         again, scores = graph
         again()
         return scores
 
-    def _graph(self, shape: Shape, rows: Ordered[Row]) -> tuple[Callable[[], None], Scores] | None:
+    def _graph(
+        self, shape: Shape, rows: Ordered[Row], drawn: Drawn | None = None
+    ) -> tuple[Callable[[], None], Scores] | None:
         """Of this shape, with `rows` as its step; recorded, if it was not. To compute these rows twice does no harm."""
-        step = self._inputs.take(rows, shape, padding_block=self._padding_block)
+        step = self._inputs.take(rows, shape, padding_block=self._padding_block, drawn=drawn)
         if shape not in self._graphs and self.broken is None:
             logits = self._logits[: shape.rows]
             try:

@@ -1,4 +1,6 @@
 """ModelRunner: one step's batch in, one id a row out, with PyTorch. What to compute it with was chosen before."""
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,15 +16,14 @@ from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
 from ..models.rotary import rotary_digest
 from ..models.transformer import Transformer
-from ..policy.batch import Batch, Result, Row
+from ..policy.batch import Batch, Result
 from ..policy.prompt_rows import SCORED_A_STEP
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
-from .draws import BROKEN_HIDDEN
 from .gpu_memory import left_for_kv
 from .kv_cache import blocks_that_fit, context_limit, kv_dtype, memory_on_cpu
+from .outcome import Outcome
 from .rehearsal import made_up_rows
-from .sampler import sample
-from .step_inputs import Shape, Step, StepInputs, blocks_of
+from .step_inputs import Drawn, Shape, Step, StepInputs, blocks_of
 from .tensors import forms_of, tensors_for
 from .trial import working
 
@@ -49,7 +50,7 @@ def load_runner(checkpoint: Checkpoint, config: EngineConfig) -> "ModelRunner":
     recordable = device.type != "cpu" and not isinstance(ops, Reference) and checkpoint.config.experts is None
     record = CudaRecorder() if recordable else None
     try:
-        return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record)
+        return ModelRunner(checkpoint, config, ops, device=device, dtype=dtype, record=record, ahead=recordable)
     except torch.OutOfMemoryError as error:
         raise ModelError(f"the model does not fit the memory of this GPU: {' '.join(str(error).split())}") from error
 
@@ -80,15 +81,23 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A step that was launched before it was asked for."""
+
+    batch: Batch
+    scores: Scores | None
+
+
 class ModelRunner:
     """Implements policy.batch.Runner."""
 
     @torch.inference_mode()
     def __init__(
         self, checkpoint: Checkpoint, config: EngineConfig, ops: Ops, *, device: torch.device, dtype: torch.dtype,
-        record: Record | None = None,
+        record: Record | None = None, ahead: bool = False,
     ) -> None:
-        """record: how decode steps are recorded; None: they are not."""
+        """record: how decode steps are recorded; None: they are not. ahead: whether to launch what a batch foresees."""
         model = checkpoint.config
         self.max_context = context_limit(config, model)
         kept = _kept(config, dtype)
@@ -111,6 +120,8 @@ class ModelRunner:
         largest = min(most + SCORED_A_STEP, config.max_batch_tokens)
         self._inputs = StepInputs(Shape(config.max_batch_tokens, largest, largest, longest), device)
         self._graphs: DecodeGraphs | None = None
+        self._ahead = ahead
+        self._begun: _Begun | None = None
         if memory is None:
             self._cache = self._new_cache(1)
             memory = left_for_kv(config.gpu_memory, device, lambda: self._rehearse(config.max_batch_tokens, most))
@@ -125,13 +136,17 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> list[Result]:
-        self._ops.copy_blocks(self._cache, batch.copies)
-        if not batch.rows:
-            return []
-        scores = self._graphs.replay(batch.rows) if self._graphs is not None else None
+        """Where it computes ahead, the step that `batch` foresees is launched before this one's ids are waited for, and
+        its draws are launched when it is run: all that they depend on is known by then, and the device is still at it.
+        """
+        begun, self._begun = self._begun, None
+        scores = begun.scores if begun is not None and begun.batch is batch else self._launch(batch)
         if scores is None:
-            scores = self._compute(self._inputs.take(batch.rows))
-        return self._results(batch.rows, scores)
+            return []
+        outcome = Outcome(self._ops, batch.rows, scores)
+        if self._ahead and (foreseen := batch.foresee()) is not None:
+            self._begun = _Begun(foreseen, self._launch(foreseen, outcome.drawn()))
+        return outcome.results()
 
     def kv(self, blocks: list[int], layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Keys and values of whole blocks in one layer: [blocks, 16, kv_heads, head_dim] each."""
@@ -141,32 +156,25 @@ class ModelRunner:
 
     def close(self) -> None:
         """Frees the weights and the KV cache."""
-        del self._graphs, self._model, self._cache
+        if self._begun is not None and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        del self._begun, self._graphs, self._model, self._cache
+
+    def _launch(self, batch: Batch, drawn: Drawn | None = None) -> Scores | None:
+        """drawn: where the ids are that a foreseen batch begins with. None where there are no rows."""
+        self._ops.copy_blocks(self._cache, batch.copies)
+        if not batch.rows:
+            return None
+        scores = self._graphs.replay(batch.rows, drawn) if self._graphs is not None else None
+        return scores or self._compute(self._inputs.take(batch.rows, drawn=drawn))
 
     def _compute(self, step: Step, logits: Tensor | None = None) -> Scores:
         hidden = self._model.forward(step.ids, step.positions, step.rows, self._cache)
         return Scores(hidden, self._model.logits(hidden[step.sampled], logits))
 
-    def _results(self, rows: list[Row], scores: Scores) -> list[Result]:
-        """A row that samples is judged by its logits, another by its hidden state: its blocks are about to be
-        published, and what is not a number there would spread to all who share them."""
-        results: list[Result] = [None] * len(rows)
-        sampling = [index for index, row in enumerate(rows) if row.sample]
-        if sampling:
-            logits = scores.logits[: len(sampling)]
-            drawn = sample(self._ops, logits, [rows[index].sequence for index in sampling])
-            for index, id in zip(sampling, drawn, strict=True):
-                results[index] = id
-        if len(sampling) < len(rows):
-            finite = scores.hidden.isfinite().all(-1).tolist()
-            for index, row in enumerate(rows):
-                if not row.sample and not finite[index]:
-                    results[index] = BROKEN_HIDDEN
-        return results
-
     def _rehearse(self, tokens: int, rows: int) -> None:
         made_up = made_up_rows(tokens, rows)
-        self._results(made_up, self._compute(self._inputs.take(made_up)))
+        Outcome(self._ops, made_up, self._compute(self._inputs.take(made_up))).results()
 
     def _new_cache(self, blocks: int) -> Tensor:
         model = self._model.config

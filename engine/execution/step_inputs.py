@@ -32,6 +32,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the step before draws, perhaps not computed yet."""
+
+    ids: Tensor  # [rows that drew], on the device
+    places: dict[int, int]  # by sequence id
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """How much a step holds, padding included."""
 
@@ -62,9 +70,12 @@ class StepInputs:
         self._copied = torch.cuda.Event() if apart else None  # type: ignore[no-untyped-call]
         self._tables: dict[int, tuple[list[int], Ints]] = {}  # by sequence id
 
-    def take(self, rows: Ordered[Row], shape: Shape | None = None, *, padding_block: int = 0) -> Step:
+    def take(
+        self, rows: Ordered[Row], shape: Shape | None = None, *, padding_block: int = 0, drawn: Drawn | None = None
+    ) -> Step:
         """With `shape` the step is filled up: with rows of one token each, that are all the same, whose KV lies in
-        `padding_block`, which no sequence has. What is computed of them is nobody's."""
+        `padding_block`, which no sequence has. What is computed of them is nobody's. drawn: the step was foreseen, so
+        that each row's one id is among these."""
         shape = shape or Shape.of(rows)
         assert _size(shape) <= len(self._host), "the step is larger than the configuration allows"
         if self._copied is not None:
@@ -85,11 +96,17 @@ class StepInputs:
         owner = np.repeat(np.arange(shape.rows), counts)  # of each token, its row
         positions.numpy()[:] = position = np.arange(shape.tokens) + (ends - starts.numpy()[1:])[owner]
         slots.numpy()[:] = tables[owner, position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
-        given = [id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]]
+        if drawn is None:
+            given = [id for row in rows for id in row.sequence.ids[row.start : row.start + row.count]]
+        else:
+            given = [drawn.places[row.sequence.id] for row in rows]
         ids.numpy()[:] = given + [0] * padding
         asked = [index for index, row in enumerate(rows) if row.sample]
         sampled.numpy()[:] = asked + [0] * (shape.sampled - len(asked))
-        return self._over(shape)
+        step = self._over(shape)
+        if drawn is not None:
+            step.ids.copy_(drawn.ids[step.ids])
+        return step
 
     def _over(self, shape: Shape) -> Step:
         """Brings the numbers to the device; the copy is done before whatever is launched after it reads them."""

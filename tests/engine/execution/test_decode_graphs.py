@@ -1,52 +1,17 @@
-"""DecodeGraphs: a recorded step gives what a launched one gives. What records here only remembers what to do again."""
+"""DecodeGraphs: a recorded step gives what a launched one gives."""
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-import torch
+from recording import POISON, Recorder, load
 from stepping import Answer, run, scheduler_for, sequence
-from tiny_models import CONFIG, random_tensors, write_folder
 
-from hamdam.engine.config import EngineConfig
-from hamdam.engine.execution.decode_graphs import Record, Scores, sizes
+from hamdam.engine.execution.decode_graphs import Scores, sizes
 from hamdam.engine.execution.model_runner import ModelRunner
-from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.policy.batch import Batch, Broken, Row
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
-from hamdam.kernels.device import for_device
-
-CPU = torch.device("cpu")
-POISON = 11  # a token whose embedding is not a number
-
-
-class Recorder:
-    """Implements Record; counts."""
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = 0
-
-    def __call__(self, work: Callable[[], Scores]) -> tuple[Callable[[], None], Scores]:
-        self.recorded += 1
-        left = work()
-
-        def again() -> None:
-            self.replayed += 1
-            left.logits.fill_(torch.nan)  # whatever a graph forgets to write
-            left.hidden.copy_(work().hidden)
-
-        return again, left
-
-
-def load(folder: Path, record: Record | None = None, **knobs: int) -> ModelRunner:
-    tensors = random_tensors(CONFIG)
-    tensors["model.embed_tokens.weight"][POISON] = torch.nan
-    path = write_folder(folder, CONFIG, tensors)
-    config = EngineConfig(model=path, **{"kv_memory": 1 << 18, "max_running": 6} | knobs)
-    return ModelRunner(
-        open_checkpoint(path), config, for_device(CPU), device=CPU, dtype=torch.float32, record=record
-    )
 
 
 def many(lengths: Iterable[int] = (50, 33, 16, 1, 20, 7, 9)) -> list[Sequence]:

@@ -54,6 +54,53 @@ def test_a_broken_row_ends_alone_and_nothing_of_it_is_found_again():
     assert again.num_cached == 0
 
 
+def foreseen(world):
+    """(sequence id, place) of each row of the step after this one, asked for while this one runs; or None."""
+    batch = world.scheduler.schedule(world.now)
+    drawn = world._run(batch)
+    next_one = batch.foresee()
+    assert batch.foresee() is None, "it is asked for once"
+    world.scheduler.update(batch, drawn, world.now)
+    if next_one is not None:
+        assert world.scheduler.schedule(world.now) is next_one
+        world.scheduler.update(next_one, world._run(next_one), world.now)
+    return next_one and {row.sequence.id: row.start for row in next_one.rows}
+
+
+def test_where_everybody_decodes_the_next_step_is_foreseen_but_for_its_ids():
+    world = World(num_blocks=24)
+    one, other = world.submit([1] * 20, ANN, max_tokens=30), world.submit([2] * 10, BEN, max_tokens=30)
+    assert foreseen(world) == {one.id: 20, other.id: 10}
+    assert foreseen(world) == {one.id: 22, other.id: 12}
+    world.finish()
+
+
+def test_who_has_to_end_in_a_step_is_not_in_the_one_that_it_foresees():
+    world = World(num_blocks=24)
+    one, other = world.submit([1] * 20, ANN, max_tokens=30), world.submit([2] * 10, BEN, max_tokens=1)
+    assert foreseen(world) == {one.id: 20}
+    assert one.num_generated == 2 and other.num_generated == 1
+    last = world.submit([3], BEN, max_tokens=1)
+    world.cancel(one.id)
+    assert foreseen(world) is None
+    assert last.finish_reason == "length"
+
+
+def test_nothing_is_foreseen_where_somebody_reads_a_prompt_could_join_or_would_have_to_make_room():
+    world = World(num_blocks=24, max_batch_tokens=32, max_running=2)
+    one, other = world.submit([1] * 13, ANN, max_tokens=20), world.submit([2] * 40, BEN, max_tokens=20)
+    assert foreseen(world) is None, "a prompt is read"
+    assert foreseen(world) == {one.id: 14, other.id: 40}
+    waiting = world.submit([3] * 4, BEN, max_tokens=1)
+    taken = world.scheduler.pool.allocate(world.scheduler.pool.num_allocatable)
+    assert foreseen(world) is None, "one needs a block, and there is none"
+    world.scheduler.pool.release(taken)
+    assert foreseen(world) == {one.id: 17, other.id: 43}, "who waits cannot join: two run"
+    world.scheduler.cancel(one.id)
+    batch = world.scheduler.schedule(world.now)
+    assert {row.sequence.id for row in batch.rows} == {other.id, waiting.id}
+
+
 def test_the_integrity_check_sees_a_waiting_sequence_that_holds_blocks():
     world = World(max_running=1)
     world.submit([1], ANN)
