@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from hamdam.engine import Engine, EngineConfig
 from hamdam.engine.policy.batch import Batch, Broken, Logprobs, Result, Scored
+from hamdam.engine.policy.sequence import Status
 from hamdam.engine.text.codec import Codec
 
 CHATML = (
@@ -42,6 +43,8 @@ def reply(question: str) -> str:
 
 class ScriptedRunner:
     """Emits the ids of `script(last question)`, then the end token. `gate`, when set, lets one step pass per permit."""
+
+    ahead = False  # whether it asks what each step foresees, as a runner does that computes beside us
 
     def __init__(
         self,
@@ -76,7 +79,13 @@ class ScriptedRunner:
         self.steps += 1
         self.computed += batch.tokens
         self.batches.append([(row.sequence.id, row.count) for row in batch.rows])
-        return [self._scored(row.sequence) if row.sample else None for row in batch.rows]
+        drawn = [
+            self._scored(row.sequence) if row.sample and row.sequence.status is not Status.FINISHED else None
+            for row in batch.rows
+        ]
+        if self.ahead:
+            batch.foresee()
+        return drawn
 
     def close(self) -> None:
         self.closed = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..chat import Owner
 from ..config import EngineConfig
-from ..policy.batch import Broken, Runner
+from ..policy.batch import Broken, Runner, nothing
 from ..policy.sampling_params import SamplingParams
 from ..policy.scheduler import Scheduler
 from ..policy.sequence import Sequence
@@ -65,14 +65,15 @@ class Driver:
 
     def _decode(self, workload: Workload) -> Repeat:
         """All rows get one token a step. With a prompt, each step also computes a new one whole."""
+        ahead = not workload.prompt
         rows = [self._add(prompt, self.runner.max_context) for prompt in self._computed_prompts(workload)]
         while min(row.num_generated for row in rows) < WARM_UP - 1:
-            self._step(Repeat())
+            self._step(Repeat(), ahead=ahead)
         counted = Repeat()
         for repeat in (Repeat(), *[counted] * workload.steps):
             if workload.prompt:
                 self._add(self._random_ids(workload.prompt), 1)
-            self._step(repeat)
+            self._step(repeat, ahead=ahead)
         for row in rows:
             self._scheduler.cancel(row.id)
         counted.seconds = sum(counted.steps_ms) / 1e3
@@ -102,9 +103,12 @@ class Driver:
             self._step(Repeat())
         return prompts[: workload.batch]
 
-    def _step(self, repeat: Repeat) -> None:
+    def _step(self, repeat: Repeat, *, ahead: bool = True) -> None:
+        """ahead: whether the next step may be foreseen; who comes meanwhile is then computed a step later."""
         begun = time.perf_counter()
         batch = self._scheduler.schedule(begun)
+        if not ahead:
+            batch.foresee = nothing
         scheduled = time.perf_counter()
         drawn = self.runner.run(batch)
         computed = time.perf_counter()

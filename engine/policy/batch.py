@@ -21,7 +21,8 @@ class Row:
     scores: Sequence | None = None
 
 
-def _unforeseen() -> None:
+def nothing() -> None:
+    """What a batch foresees where it is not to be asked."""
     return None
 
 
@@ -36,7 +37,7 @@ class Batch:
 
     rows: list[Row] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
-    foresee: "Callable[[], Batch | None]" = field(default=_unforeseen, repr=False, compare=False)
+    foresee: "Callable[[], Batch | None]" = field(default=nothing, repr=False, compare=False)
 
     @property
     def tokens(self) -> int:

@@ -86,10 +86,9 @@ class Scheduler:
         """Those who run get room for their next id, who fits joins them, and the step's tokens are shared out."""
         assert not self._in_flight
         self.expire(now)
-        foreseen, self._foreseen = self._foreseen, None
-        if foreseen and any(row.sequence.status is Status.RUNNING for row in foreseen.rows):
-            self._in_flight = foreseen
-            return foreseen
+        if self._foreseen is not None:
+            self._in_flight, self._foreseen = self._foreseen, None
+            return self._in_flight
         batch = Batch(foresee=self._foresee)
         self._make_room()
         self._admit(batch)
@@ -270,6 +269,9 @@ class Scheduler:
         else:
             self._queue.remove(sequence)
         del self._known[sequence.id]
+        if self._foreseen is not None and not self._running:
+            self._foreseen.rows.clear()  # nobody is left in it; a runner that began it keeps nothing of anybody's
+            self._foreseen = None
         sequence.status, sequence.finish_reason = Status.FINISHED, reason
         self.sessions.part(sequence)
         return Ended(sequence, reason, stop_id, error)

@@ -202,7 +202,7 @@ def _model(
     if invariant:
         differing = model.differing()
         found.checks.append({
-            "name": f"{about}: alone, in company, launched and replayed", "error": differing, "limit": 0,
+            "name": f"{about}: alone, in company, launched, replayed and ahead", "error": differing, "limit": 0,
             "passed": not differing, "fault": f"{differing} rows differ" if differing else "",
         })  # fmt: skip
     add(model.prompt("prompt"), "prompt")
@@ -212,6 +212,8 @@ def _model(
             continue
         add(model.decode(rows, context, "decode"), f"{rows} of {context}")
     if not invariant:
+        for rows, context in LOAD.fewer:
+            add(model.decode(rows, context, "ahead"), f"{rows} of {context}, ahead")
         model.without_graphs()
         for rows, context in LOAD.fewer:
             add(model.decode(rows, context, "launched"), f"{rows} of {context}, launched")

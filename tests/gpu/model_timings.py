@@ -128,8 +128,9 @@ class Model:
         )
         self.runner = ModelRunner(
             RandomCheckpoint(shape, device), config, self.ops, device=device, dtype=torch.bfloat16,
-            record=CudaRecorder() if cuda else None,
+            record=CudaRecorder() if cuda else None, ahead=True,
         )
+        self._foreseen: Batch | None = None
         with torch.inference_mode():
             self.runner._cache.zero_()  # or not-a-number may lie there
         self.weights = self.ops.bytes + (shape.vocab_size * shape.hidden_size * 2 if shape.tie_word_embeddings else 0)
@@ -149,9 +150,10 @@ class Model:
         if sequences is None:
             return None
         times = []
+        self._foreseen = None
         for _ in range(self.load.warm + self.load.timed):
             start = time.perf_counter()
-            self.step(sequences)
+            self.step(sequences, ahead=mode == "ahead")
             times.append(time.perf_counter() - start)
         return Cell(mode, rows, context, statistics.median(times[self.load.warm :]), rows,
                     self.weights + rows * context * self._kv(), rows * self._flops(context))
@@ -166,24 +168,32 @@ class Model:
         return Cell(mode, 1, tokens, times[-1], tokens, self.weights + tokens * self._kv(),
                     tokens * self._flops(tokens // 2))
 
-    def step(self, sequences: list[Sequence]) -> list[object]:
-        """Every sequence's next id, which is appended."""
-        drawn = self.runner.run(Batch([Row(each, len(each.ids) - 1, 1, sample=True) for each in sequences]))
+    def step(self, sequences: list[Sequence], *, ahead: bool = False) -> list[object]:
+        """Every sequence's next id, which is appended. ahead: the step after it is launched meanwhile, and asked for
+        next."""
+        batch = self._foreseen or Batch([Row(each, len(each.ids) - 1, 1, sample=True) for each in sequences])
+        self._foreseen = Batch([Row(each, len(each.ids), 1, sample=True) for each in sequences]) if ahead else None
+        batch.foresee = lambda: self._foreseen
+        drawn = self.runner.run(batch)
         for each, id in zip(sequences, drawn, strict=True):
             assert isinstance(id, int), f"{id}"
             each.ids.append(id)
         return list(drawn)
 
     def differing(self) -> int:
-        """Of some rows' next ids, how many are others alone, in company, launched or replayed. Greedily."""
+        """Of some rows' next ids, how many are others alone, in company, launched, replayed or ahead. Greedily."""
         rows = 5 if self.device.type == "cuda" else 2
         graphs = self.runner._graphs
-        together = self.step(self._sequences(rows, 16) or [])
+        several = self._sequences(rows, 16) or []
+        together, following = self.step(several), self.step(several)
+        several = self._sequences(rows, 16) or []
+        beforehand = [*self.step(several, ahead=True), *self.step(several)]
         alone = [self.step([each])[0] for each in self._sequences(rows, 16) or []]
         self.runner._graphs = None
         launched = self.step(self._sequences(rows, 16) or [])
         self.runner._graphs = graphs
-        return sum(not (a == b == c) for a, b, c in zip(together, alone, launched, strict=True))
+        differing = sum(not (a == b == c) for a, b, c in zip(together, alone, launched, strict=True))
+        return differing + sum(a != b for a, b in zip(beforehand, together + following, strict=True))
 
     def without_graphs(self) -> None:
         self.runner._graphs = None
