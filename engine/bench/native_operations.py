@@ -205,7 +205,8 @@ class TakenStep:
 
     def again(self, kind: int, times: int) -> Callable[[], None]:
         """One of single.py's phases, in so many layers in turn."""
-        return lambda: single.repeat(*self.decoder.plans, kind, times)
+        plan, layers, _, board = self.decoder.plans
+        return lambda: single.repeat(plan, layers, board, kind, times)
 
 
 def _weights(random: np.random.Generator, shape: ModelConfig, layers: int) -> Weights:

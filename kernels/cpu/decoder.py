@@ -23,6 +23,7 @@ from .units import UNIT_BYTES
 
 PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
 BLOCK = 16  # tokens of a KV block: the width of a register
+Places = NDArray[np.int64]
 KV_LAYOUT = "cpu: block, layer, head, key | value; bfloat16 in pairs"
 
 
@@ -68,6 +69,7 @@ class Decoder:
         self.cache = room.transpose(1, 2, 0, 3)
         self._plan = np.zeros(p.PLACES, np.int64)
         self._layers = np.zeros((shape.layers, p.LAYER_PLACES), np.int64)
+        self._products = np.zeros((shape.layers * p.LAYER_PRODUCTS + 2, p.PRODUCT_PLACES), np.int64)
         self._kept: dict[int, NDArray[np.generic]] = {}  # what the plan's addresses point to
         self._describe()
         self.clocks = np.zeros(len(p.PHASES), np.int64)  # cycles spent so far, by kind of phase
@@ -76,10 +78,10 @@ class Decoder:
         self._room(max_tokens, 1, 1)
         self._order = 0
         self._given: Step | None = None
-        plan, layers = self._plan, self._layers
+        plan, layers, products = self._plan, self._layers, self._products
 
         def follow(board: int, threads: int, which: int) -> None:
-            run_step(plan, layers, board, threads, which, 0)
+            run_step(plan, layers, products, board, threads, which, 0)
 
         self._team = Team(threads, PHASES * shape.layers + 4, follow)
 
@@ -103,7 +105,7 @@ class Decoder:
             plan[place] = array.__array_interface__["data"][0]
         plan[p.MASK_BYTES] = step.masks.strides[0]
         self._order = self._order % 0x3FFFFFFF + 1
-        run_step(plan, self._layers, self._team.board, self._threads, 0, self._order)
+        run_step(plan, self._layers, self._products, self._team.board, self._threads, 0, self._order)
         return results
 
     def logits(self, samples: int) -> Floats:
@@ -134,12 +136,12 @@ class Decoder:
         self.cache[layer][:, blocks, half:] = _bf16(own).view(np.uint8).reshape(own.shape[0], len(blocks), half)
 
     @property
-    def plans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The plan, the layers' and the board, as the last step left them, for who measures parts of it (single.py).
+    def plans(self) -> tuple[Places, Places, Places, int]:
+        """The plan, the layers', the products' and the board, as the last step left them, for who measures parts of it.
 
         They point to that step's facts and results, which are its caller's to keep.
         """
-        return self._plan, self._layers, self._team.board
+        return self._plan, self._layers, self._products, self._team.board
 
     def close(self) -> None:
         """Ends the threads. Idempotent."""
@@ -155,21 +157,24 @@ class Decoder:
         plan[[p.LAYER_BYTES, p.HEAD_BYTES, p.BLOCK_BYTES]] = self.cache.strides[:3]
         plan[p.CACHE] = self.cache.ctypes.data
         self._point(p.FACTORS, np.array([shape.epsilon, shape.dim**-0.5, self._exact_above]))
-        for place, matrix in ((p.EMBEDDING, weights.embedding), (p.HEAD, weights.head)):
-            plan[place], plan[place + 1] = matrix.data.ctypes.data, matrix.bits
-        plan[p.NORM] = weights.norm.ctypes.data
+        plan[p.EMBEDDING], plan[p.EMBEDDING_BITS] = _address(weights.embedding.data), weights.embedding.bits
+        plan[p.NORM] = _address(weights.norm)
+        query, qkv = shape.heads * shape.dim, (shape.heads + 2 * shape.kv_heads) * shape.dim
+        products: list[tuple[Packed, int, int, Floats | None]] = []
         for row, layer in zip(self._layers, weights.layers, strict=True):
-            for place, vector in (
-                (p.ATTENTION_NORM, layer.attention_norm), (p.QKV_BIAS, layer.qkv_bias),
-                (p.QUERY_NORM, layer.query_norm), (p.KEY_NORM, layer.key_norm), (p.OUTPUT_BIAS, layer.output_bias),
-                (p.MLP_NORM, layer.mlp_norm),
-            ):
-                row[place] = 0 if vector is None else vector.ctypes.data
-            for place, matrix in (
-                (p.QKV_MATRIX, layer.qkv), (p.OUTPUT_MATRIX, layer.output), (p.GATE_UP_MATRIX, layer.gate_up),
-                (p.DOWN_MATRIX, layer.down),
-            ):
-                row[place], row[place + 1] = matrix.data.ctypes.data, matrix.bits
+            vectors = layer.attention_norm, layer.query_norm, layer.key_norm, layer.mlp_norm
+            row[[p.ATTENTION_NORM, p.QUERY_NORM, p.KEY_NORM, p.MLP_NORM]] = [_address(vector) for vector in vectors]
+            products += [  # in the order of plan.TO_QKV and what stands behind it
+                (layer.qkv, qkv, shape.hidden, layer.qkv_bias),
+                (layer.output, shape.hidden, query, layer.output_bias),
+                (layer.gate_up, 2 * shape.wide, shape.hidden, None),
+                (layer.down, shape.hidden, shape.wide, None),
+            ]
+        products.append((weights.head, shape.vocabulary, shape.hidden, None))
+        for row, (matrix, outputs, inputs, bias) in zip(self._products, [*products, products[0]], strict=True):
+            row[[p.MATRIX, p.BITS, p.OUTPUTS, p.INPUTS, p.BIAS]] = (
+                _address(matrix.data), matrix.bits, outputs, inputs, _address(bias),
+            )
 
     def _room(self, tokens: int, splits: int, samples: int) -> None:
         """Makes every buffer large enough; they only grow."""
@@ -204,6 +209,11 @@ class Decoder:
     def _point(self, place: int, array: NDArray[np.generic]) -> None:
         self._kept[place] = array
         self._plan[place] = array.ctypes.data
+
+
+def _address(array: NDArray[np.generic] | None) -> int:
+    """0 for none."""
+    return 0 if array is None else array.ctypes.data
 
 
 def _untouched(size: int) -> NDArray[np.uint8]:

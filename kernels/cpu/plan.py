@@ -1,7 +1,7 @@
-"""Plan: what a step is told, as places in two arrays of int64. Not what is done with it (step.py).
+"""Plan: what a step is told, as places in three arrays of int64. Not what is done with it (step.py).
 
-One array says what the model is, where buffers lie and what this step is to do; another has a row for each layer.
-A place holds a count, or an address, or 0 for what a model does not have.
+One array says what the model is, where buffers lie and what this step is to do; one has a row for each layer, and one a
+row for each matrix product. A place holds a count, or an address, or 0 for what a model does not have.
 """
 
 # The model
@@ -12,7 +12,7 @@ A place holds a count, or an address, or 0 for what a model does not have.
     BLOCK_BYTES,  # of one KV block in one head of one layer
     HEAD_BYTES,  # of all blocks of a KV head in one layer
     LAYER_BYTES,  # of all KV heads of a layer
-    EMBEDDING, EMBEDDING_BITS, NORM, HEAD, HEAD_BITS,
+    EMBEDDING, EMBEDDING_BITS, NORM,
     CACHE,
     # Buffers, a row for each token of the largest step
     STREAM,  # float32 [tokens, hidden]: the residual stream
@@ -44,19 +44,24 @@ A place holds a count, or an address, or 0 for what a model does not have.
     KEPT,  # int32 [samples]: the row behind the samples' to which its logits are copied before edits, or -1
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(54)
-PLACES = 54
+) = range(52)
+PLACES = 52
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",
     "quantise", "down", "last norm", "head", "sample",
 )  # fmt: skip
 
-# A layer: float32 vectors, and packed matrices with the bits of their numbers
-(
-    ATTENTION_NORM, QKV_MATRIX, QKV_BITS, QKV_BIAS, QUERY_NORM, KEY_NORM, OUTPUT_MATRIX, OUTPUT_BITS, OUTPUT_BIAS,
-    MLP_NORM, GATE_UP_MATRIX, GATE_UP_BITS, DOWN_MATRIX, DOWN_BITS,
-) = range(14)
-LAYER_PLACES = 14
+# A layer: float32 vectors
+ATTENTION_NORM, QUERY_NORM, KEY_NORM, MLP_NORM = range(4)
+LAYER_PLACES = 4
+
+# A product: a packed matrix, the bits of its numbers, and float32 that is added to what comes out. They stand in the
+# order of a step, four of each layer and then the head's, so that each finds behind it whose weights come next; behind
+# the head's that is the first one again.
+MATRIX, BITS, OUTPUTS, INPUTS, BIAS = range(5)
+PRODUCT_PLACES = 5
+TO_QKV, TO_OUTPUT, TO_GATE_UP, TO_DOWN = range(4)  # of a layer
+LAYER_PRODUCTS = 4
 
 NOTHING, BROKEN_HIDDEN, BROKEN_LOGITS = -1, -2, -3

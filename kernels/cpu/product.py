@@ -10,7 +10,7 @@ import numpy as np
 from .lanes import WIDTH, add, load, peek_byte, peek_half, peek_long, poke_float, store
 from .native import native
 from .rows import gate, row_bytes
-from .tiles import GROUP, PANEL, SETS, low_tile, matrix_tile
+from .tiles import GROUP, GROUP_BYTES, PANEL, SETS, low_tile, matrix_tile
 
 WRITE, ADD, GATE = 0, 1, 2  # what becomes of a result
 TILE = 4  # tokens at most: their sums and what they are made of fill the registers
@@ -39,6 +39,7 @@ def _tile_of(bits: int) -> Any:
 
 
 _tile_4, _tile_8 = _tile_of(4), _tile_of(8)
+_GROUP_BYTES_4, _GROUP_BYTES_8 = GROUP_BYTES[4], GROUP_BYTES[8]
 
 
 @native
@@ -51,7 +52,7 @@ def tokens_of_tile(left: int) -> int:
 @native
 def panel_bytes(width: int, bits: int) -> int:
     """Of 32 outputs with so many inputs."""
-    return (width + GROUP - 1) // GROUP * (640 if bits == 4 else 1088)
+    return (width + GROUP - 1) // GROUP * (_GROUP_BYTES_4 if bits == 4 else _GROUP_BYTES_8)
 
 
 @native

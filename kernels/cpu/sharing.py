@@ -11,6 +11,7 @@ import numpy as np
 
 from .lanes import splat, store
 from .native import native
+from .plan import BIAS, BITS, INPUTS, MATRIX, OUTPUTS
 from .product import panel_bytes, product
 from .team import (
     CELL,
@@ -76,9 +77,12 @@ def finish(board: int, threads: int, phase: int, mine: int, pieces: int) -> None
 
 
 @native
-def first_piece(matrix: int, bits: int, outputs: int, width: int, threads: int, which: int) -> int:
+def first_piece(products: np.ndarray, number: int, threads: int, which: int) -> int:
     """The address of the weights that a thread multiplies first, unless it comes late: so they can be asked for."""
-    return matrix + which * panels_of_piece(outputs, threads) * panel_bytes(width, bits)
+    matrix, bits, outputs, inputs = (
+        products[number, MATRIX], products[number, BITS], products[number, OUTPUTS], products[number, INPUTS],
+    )
+    return matrix + which * panels_of_piece(outputs, threads) * panel_bytes(inputs, bits)
 
 
 @native
@@ -100,18 +104,22 @@ def next_piece(board: int, threads: int, phase: int, pieces: int) -> int:
 
 @native
 def share_product(
-    board: int, threads: int, which: int, phase: int, matrix: int, bits: int, outputs: int, width: int, x: int,
-    tokens: int, bias: int, mode: int, out: int, out_bytes: int, scratch: int, then: int,
+    products: np.ndarray, number: int, board: int, threads: int, which: int, phase: int, x: int, tokens: int, mode: int,
+    out: int, out_bytes: int, scratch: int,
 ) -> None:
-    """then: the weights that this thread multiplies in the phase after this one."""
-    panels, size, bytes = (outputs + PANEL - 1) // PANEL, panels_of_piece(outputs, threads), panel_bytes(width, bits)
+    """One of the plan's products, for all tokens; as product.py says. The next one's first weights are asked for."""
+    matrix, bits, outputs, inputs = (
+        products[number, MATRIX], products[number, BITS], products[number, OUTPUTS], products[number, INPUTS],
+    )
+    then = first_piece(products, number + 1, threads, which)
+    panels, size, bytes = (outputs + PANEL - 1) // PANEL, panels_of_piece(outputs, threads), panel_bytes(inputs, bits)
     pieces, mine = (panels + size - 1) // size, 0
     piece = which
     if which >= pieces or not claim(board, phase, which):
         piece = next_piece(board, threads, phase, pieces)
     while piece < pieces:
         following = next_piece(board, threads, phase, pieces)
-        product(matrix, bits, piece * size, min((piece + 1) * size, panels), width, x, tokens, bias, mode, out,
-                out_bytes, scratch, matrix + following * size * bytes if following < pieces else then)
+        product(matrix, bits, piece * size, min((piece + 1) * size, panels), inputs, x, tokens, products[number, BIAS],
+                mode, out, out_bytes, scratch, matrix + following * size * bytes if following < pieces else then)
         piece, mine = following, mine + 1
     finish(board, threads, phase, mine, pieces)

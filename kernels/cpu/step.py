@@ -22,18 +22,12 @@ from .plan import (
     CLOCKS,
     DIM,
     DIVISORS,
-    DOWN_BITS,
-    DOWN_MATRIX,
     EDIT_STARTS,
     EDITS,
     EMBEDDING,
     EMBEDDING_BITS,
     FACTORS,
-    GATE_UP_BITS,
-    GATE_UP_MATRIX,
     GATED,
-    HEAD,
-    HEAD_BITS,
     HEAD_BYTES,
     HEADS,
     HIDDEN,
@@ -42,6 +36,7 @@ from .plan import (
     KEY_NORM,
     KV_HEADS,
     LAYER_BYTES,
+    LAYER_PRODUCTS,
     LAYERS,
     LOGITS,
     MASK_BYTES,
@@ -50,16 +45,10 @@ from .plan import (
     MLP_NORM,
     NORM,
     NOTHING,
-    OUTPUT_BIAS,
-    OUTPUT_BITS,
-    OUTPUT_MATRIX,
     OWNERS,
     PICKING,
     POSITIONS,
     QKV,
-    QKV_BIAS,
-    QKV_BITS,
-    QKV_MATRIX,
     QUERY,
     QUERY_NORM,
     RESULTS,
@@ -74,6 +63,10 @@ from .plan import (
     STREAM,
     TABLE_WIDTH,
     TABLES,
+    TO_DOWN,
+    TO_GATE_UP,
+    TO_OUTPUT,
+    TO_QKV,
     TOKENS,
     TURNS,
     UNIT,
@@ -86,7 +79,7 @@ from .plan import (
 from .product import ADD, GATE, WRITE, read_row
 from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
-from .sharing import SHARES, clear, finish, first_piece, next_row, share_product, take
+from .sharing import SHARES, clear, finish, next_row, share_product, take
 from .sums import total
 from .team import CLOSED, END, ORDER, announce, await_empty, await_order, dismiss, enter, leave, write_atomic
 from .tiles import PANEL
@@ -302,8 +295,10 @@ def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
 
 
 @native
-def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int) -> None:
-    """plan, layers: as plan.py says. Every thread of the team calls it with its own number `which`."""
+def take_step(
+    plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, threads: int, which: int
+) -> None:
+    """plan, layers, products: as plan.py says. Every thread of the team calls it with its own number `which`."""
     hidden, wide, dim, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[TOKENS]
     query, qkv = plan[HEADS] * dim, (plan[HEADS] + 2 * plan[KV_HEADS]) * dim
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
@@ -318,12 +313,11 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
     now = tick(plan, which, 0, now)
     phase = 1
     for index in range(plan[LAYERS]):
-        layer, cache = layers[index], plan[CACHE] + index * plan[LAYER_BYTES]
+        layer, cache, own = layers[index], plan[CACHE] + index * plan[LAYER_BYTES], index * LAYER_PRODUCTS
         norm_rows(plan, board, crew, phase, layer[ATTENTION_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 1, now)
-        share_product(board, threads, which, phase + 1, layer[QKV_MATRIX], layer[QKV_BITS], qkv, hidden, bytes, tokens,
-                      layer[QKV_BIAS], WRITE, plan[QKV], padded(qkv), scratch,
-                      first_piece(layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, threads, which))
+        share_product(products, own + TO_QKV, board, threads, which, phase + 1, bytes, tokens, WRITE, plan[QKV],
+                      padded(qkv), scratch)
         now = tick(plan, which, 2, now)
         turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
         now = tick(plan, which, 3, now)
@@ -331,38 +325,33 @@ def take_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, wh
         now = tick(plan, which, 4, now)
         merge_rows(plan, board, crew, phase + 4, bytes, scratch)
         now = tick(plan, which, 5, now)
-        share_product(board, threads, which, phase + 5, layer[OUTPUT_MATRIX], layer[OUTPUT_BITS], hidden, query, bytes,
-                      tokens, layer[OUTPUT_BIAS], ADD, stream, stream_row, scratch,
-                      first_piece(layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden, threads, which))
+        share_product(products, own + TO_OUTPUT, board, threads, which, phase + 5, bytes, tokens, ADD, stream,
+                      stream_row, scratch)
         now = tick(plan, which, 6, now)
         norm_rows(plan, board, crew, phase + 6, layer[MLP_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 7, now)
-        share_product(board, threads, which, phase + 7, layer[GATE_UP_MATRIX], layer[GATE_UP_BITS], 2 * wide, hidden,
-                      bytes, tokens, 0, GATE, plan[GATED], padded(wide), scratch,
-                      first_piece(layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, threads, which))
+        share_product(products, own + TO_GATE_UP, board, threads, which, phase + 7, bytes, tokens, GATE, plan[GATED],
+                      padded(wide), scratch)
         now = tick(plan, which, 8, now)
         quantise_gated(plan, board, crew, phase + 8, wide_bytes)
         now = tick(plan, which, 9, now)
-        if index + 1 < plan[LAYERS]:
-            coming = layers[index + 1]
-            then = first_piece(coming[QKV_MATRIX], coming[QKV_BITS], qkv, hidden, threads, which)
-        else:
-            then = first_piece(plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, threads, which)
-        share_product(board, threads, which, phase + 9, layer[DOWN_MATRIX], layer[DOWN_BITS], hidden, wide, wide_bytes,
-                      tokens, 0, ADD, stream, stream_row, scratch, then)
+        share_product(products, own + TO_DOWN, board, threads, which, phase + 9, wide_bytes, tokens, ADD, stream,
+                      stream_row, scratch)
         now = tick(plan, which, 10, now)
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
     now = tick(plan, which, 11, now)
-    share_product(board, threads, which, phase + 1, plan[HEAD], plan[HEAD_BITS], plan[VOCABULARY], hidden, plan[BYTES],
-                  plan[SAMPLES], 0, WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch, plan[HEAD])
+    share_product(products, plan[LAYERS] * LAYER_PRODUCTS, board, threads, which, phase + 1, plan[BYTES],
+                  plan[SAMPLES], WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
     now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)
     tick(plan, which, 13, now)
 
 
 @entry
-def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, which: int, order: int) -> None:
+def run_step(
+    plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, threads: int, which: int, order: int
+) -> None:
     """Thread 0 opens the step numbered `order`, takes part in it, and returns when it is done; whoever is still in it
     has nothing left to do there, but looks at what it was given. Another thread takes part in every step from now on,
     and returns when the team ends."""
@@ -370,19 +359,19 @@ def run_step(plan: np.ndarray, layers: np.ndarray, board: int, threads: int, whi
         clear(board, plan[LAYERS] * PHASES + 4)
         share_out(plan)
         announce(board, ORDER, order)
-        take_step(plan, layers, board, threads, which)
+        take_step(plan, layers, products, board, threads, which)
         write_atomic(board + ORDER, np.int32(CLOSED))
         return
     order = await_order(board, CLOSED)
     while order != END:
         if enter(board, order):
-            take_step(plan, layers, board, threads, which)
+            take_step(plan, layers, products, board, threads, which)
         leave(board)
         order = await_order(board, order)
 
 
 def compile_step() -> None:
     """Compiles all that Python calls, and with it all the rest; or loads what was compiled."""
-    run_step.compile((int64[::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]
+    run_step.compile((int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]
     await_empty.compile((int64,))  # type: ignore[attr-defined]
     dismiss.compile((int64,))  # type: ignore[attr-defined]

@@ -84,11 +84,11 @@ def test_who_walks_through_a_step_that_is_over_finds_nothing_to_do_and_changes_n
 ) -> None:
     whose_threads(monkeypatch, lambda follow: lambda *_: None)
     with decoding(a_model(), threads=3) as decoder:
-        plan, layers, board = decoder.plans
+        plan, layers, products, board = decoder.plans
 
         def after() -> None:
             for which in (1, 2):
-                walk(plan, layers, board, which)
+                walk(plan, layers, products, board, which)
 
         assert all_that_is_computed(decoder, after) == right
 
@@ -125,5 +125,5 @@ def test_what_a_step_was_given_stays_until_everybody_has_left_it() -> None:
 
 
 @njit(nogil=True)
-def walk(plan: np.ndarray, layers: np.ndarray, board: int, which: int) -> None:
-    take_step(plan, layers, board, 3, which)
+def walk(plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, which: int) -> None:
+    take_step(plan, layers, products, board, 3, which)

@@ -18,10 +18,11 @@ def test_attention_again_leaves_what_the_step_left_and_samples_are_the_same() ->
     shape = (325, model.shape.heads, model.shape.dim)  # of the first split
     right = buffer(decoder, plan.ATTENDED, np.float32, *shape)
     decoder._kept[plan.ATTENDED][:] = 0xA5
-    single.repeat(*decoder.plans, single.ATTEND, model.shape.layers)  # the last layer's comes last
+    places, layers, _, board = decoder.plans
+    single.repeat(places, layers, board, single.ATTEND, model.shape.layers)  # the last layer's comes last
     assert np.array_equal(buffer(decoder, plan.ATTENDED, np.float32, *shape), right)
     results[:] = 0
-    single.repeat(*decoder.plans, single.SAMPLE, 2)
+    single.repeat(places, layers, board, single.SAMPLE, 2)
     assert results.tolist() == drawn
     decoder.close()
 
