@@ -10,10 +10,12 @@ in turn, round after round:
             conversation every 5 s would
   events    50 connections, each sending a small event in JSON every 20 ms: 50 answers of 50 tokens a second
   hogs      nothing on the loop, but two processes that never wait
-Who reads the events is a process of its own, which wakes ten times a second. Prints medians over rounds: of a step,
-and by how much it is longer than alone; how late the loop wakes up; what the loop takes of a core. Ends with 1 where
-more is lost than may be: a tenth beside json, 20 ms of lag in 1 of 100 wakes, and beside hogs a tenth more than their
-share. Events may cost what the loop takes. A machine that does anything else tells nothing.
+Who reads the events is a process of its own, which wakes ten times a second. What the hogs' share is, is measured too:
+in every round as many processes as the engine has threads, that count and wait for nobody, alone and beside hogs.
+Prints medians over rounds: of a step's mean time, and by how much it is longer than alone; how late the loop wakes up;
+what the loop takes of a core. Ends with 1 where more is lost than may be: a tenth beside json, 20 ms of lag in 1 of 100
+wakes, and beside hogs a tenth more than who waits for nobody loses. Events may cost what the loop takes. A machine that
+does anything else tells nothing.
 """
 import argparse
 import asyncio
@@ -28,7 +30,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import conftest  # noqa: F401  (makes `hamdam` importable from a bare checkout)
 import uvloop
@@ -60,6 +62,13 @@ while sockets:
             pass
 """
 HOG = "while True: pass"
+COUNTER = """
+import sys, time
+count, end = 0, time.perf_counter() + float(sys.argv[1])
+while time.perf_counter() < end:
+    count += 1
+print(count)
+"""
 
 
 @dataclass
@@ -140,6 +149,18 @@ def hogs(count: int) -> Iterator[None]:
             one.wait()
 
 
+def share_of_hogs(threads: int, seconds: float) -> float:
+    """By how much longer than alone it takes to count beside hogs."""
+    return counted(threads, seconds, 0) / counted(threads, seconds, HOGS)
+
+
+def counted(threads: int, seconds: float, others: int) -> int:
+    with hogs(others):
+        command = [sys.executable, "-c", COUNTER, str(seconds)]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(threads)]
+        return sum(int(one.communicate()[0]) for one in running)
+
+
 async def measure_one(
     driver: Driver, workload: Workload, seconds: float, connections: Connections, mode: str, found: Found
 ) -> None:
@@ -153,25 +174,28 @@ async def measure_one(
         found.loop.append((time.thread_time() - used) / (time.perf_counter() - began))
         connections.turn_to("alone")
         stop.set()
-    found.step_ms.append(median(steps))
+    found.step_ms.append(fmean(steps))
     found.lag_ms += lags
 
 
 async def measure(
-    driver: Driver, work: list[Workload], rounds: int, seconds: float, door: socket.socket
-) -> dict[str, dict[str, Found]]:
+    driver: Driver, work: list[Workload], rounds: int, seconds: float, door: socket.socket, threads: int
+) -> tuple[dict[str, dict[str, Found]], list[float]]:
+    """What was found of each workload and mode, and the hogs' share in every round."""
     connections = Connections()
     async with await asyncio.start_server(connections.serve, sock=door):
         await connections.come()
         found = {workload.name: {mode: Found() for mode in MODES} for workload in work}
+        shares: list[float] = []
         for workload in work:
             await asyncio.to_thread(driver.repeat, workload)
             for number in range(rounds):
                 print(f"{workload.name}, round {number + 1} of {rounds}", file=sys.stderr)
                 for mode in MODES if number % 2 == 0 else MODES[::-1]:
                     await measure_one(driver, workload, seconds, connections, mode, found[workload.name][mode])
+                shares.append(await asyncio.to_thread(share_of_hogs, threads, seconds))
         await connections.end()
-    return found
+    return found, shares
 
 
 def figures(found: dict[str, Found]) -> dict[str, dict[str, float]]:
@@ -201,19 +225,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         model = args.model or default_model_path()
         driver, name = open_driver(model, work, dtype=args.dtype, threads=args.threads, cache=Path(cache), device="cpu")
+    machine = this_machine()
+    threads = args.threads or machine.cores
     door = socket.create_server(("127.0.0.1", 0))
     reader = subprocess.Popen([sys.executable, "-c", READER, str(door.getsockname()[1]), str(CONNECTIONS)])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(measure(driver, work, args.rounds, args.seconds, door))
+            found, shares = runner.run(measure(driver, work, args.rounds, args.seconds, door, threads))
     finally:
         reader.kill()
         reader.wait()
         driver.runner.close()
 
-    machine = this_machine()
-    threads = args.threads or machine.cores
-    fair = max(1.0, (threads + HOGS) / machine.cores)
+    fair = median(shares)
     print(f"{name}: {driver.description}; {machine.cpu}, {machine.cores} cores; {args.rounds} rounds")
     print(f"{'':16}{'':9}{'step ms':>9}{'× alone':>9}{'lag p50':>9}{'p99 ms':>9}{'loop':>9}")
     told = {workload: figures(modes) for workload, modes in found.items()}
@@ -221,7 +245,7 @@ def main() -> int:
         for mode, own in modes.items():
             print(f"{workload if mode == 'alone' else '':16}{mode:9}{own['step_ms']:9.2f}{own['times']:9.2f}"
                   f"{own['lag_p50_ms']:9.2f}{own['lag_p99_ms']:9.2f}{own['loop_cores']:9.1%}")
-    print(f"two hogs beside {threads} threads: {fair:.2f} × would be their share")
+    print(f"two hogs beside {threads} that wait for nobody: {fair:.2f} × ({min(shares):.2f} to {max(shares):.2f})")
     if args.json:
         args.json.write_text(json.dumps({"model": name, "description": driver.description, "fair": fair} | told) + "\n")
     fine = all(
