@@ -46,8 +46,12 @@ class Engine:
         *,
         model_name: str = "default",
         sampling: Mapping[str, Any] = NOTHING,
+        grammars: Grammars | None = None,
     ) -> None:
-        """`sampling`: what the model's makers recommend, for what a client leaves open."""
+        """`sampling`: what the model's makers recommend, for what a client leaves open.
+
+        `grammars`: prepared ones of this vocabulary, where there are any. The engine closes them.
+        """
         self.config, self.codec, self.runner, self.model_name = config, codec, runner, model_name
         self.sampling = sampling
         self.scheduler = Scheduler(
@@ -65,7 +69,7 @@ class Engine:
         self._seconds_per_answer = 5.0  # running mean, for estimates only
         self._encoders = ThreadPoolExecutor(2, thread_name_prefix="hamdam-encode")
         self._encoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by owner, while it is needed
-        self._grammars = Grammars(lambda: codec.texts(runner.vocab_size))
+        self._grammars = grammars or Grammars(lambda: codec.texts(runner.vocab_size))
         self._warming: dict[asyncio.Task[None], str] = {}  # the session of each
         self._steps = StepLoop(self.scheduler, runner)
         self._crossing: Crossing[Fact, Order] | None = None
@@ -75,7 +79,6 @@ class Engine:
         """Starts the engine's thread; the running event loop is the one that all generations live on."""
         self._crossing = Crossing(asyncio.get_running_loop(), self._receive)
         self._steps.start(self._crossing)
-        self._grammars.prepare()
 
     def stop(self) -> None:
         """Ends the thread after its current step and every open generation with `stopped`. Idempotent."""

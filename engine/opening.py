@@ -1,6 +1,7 @@
 """open_engine: from a model's path to an Engine. It puts the engine's rooms together and computes nothing itself."""
 from .config import EngineConfig
 from .engine import Engine
+from .grammar.grammars import Grammars
 from .text.codec import Codec
 
 
@@ -19,5 +20,10 @@ def open_engine(config: EngineConfig) -> Engine:
         bos_id=checkpoint.bos_id,
         eos_ids=checkpoint.eos_ids,
     )
+    grammars = Grammars(lambda: codec.texts(checkpoint.config.vocab_size))
+    grammars.prepare()  # beside the weights, which are read without Python's lock
     runner = open_runner(checkpoint, config)
-    return Engine(config, codec, runner, model_name=checkpoint.name, sampling=checkpoint.sampling)
+    grammars.prepared()
+    return Engine(
+        config, codec, runner, model_name=checkpoint.name, sampling=checkpoint.sampling, grammars=grammars
+    )

@@ -40,7 +40,9 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "engine/models/test_transformer.py",
         "engine/test_model_check.py",
     ),
-    "llguidance": ("engine/grammar", "engine/execution/test_masks.py", "server/test_must_call.py"),
+    "llguidance": (
+        "engine/grammar", "engine/execution/test_masks.py", "engine/test_opening.py", "server/test_must_call.py",
+    ),
     "transformers": (
         "engine/loading/test_gguf_tokenizer.py",
         "engine/loading/test_mxfp4_experts.py",

@@ -45,9 +45,15 @@ class Grammars:
         self._compiling: dict[StructuredOutputs, asyncio.Future[Grammar]] = {}
 
     def prepare(self) -> None:
-        """Makes the lexicon now, on a thread, and not when the first client waits for it."""
+        """Begins to make the lexicon, on a thread. Else the first client waits for it, and everybody else with them:
+        it is made with Python's lock held."""
         if find_spec("llguidance") is not None:
             self._threads.submit(self._the_lexicon)
+
+    def prepared(self) -> None:
+        """Returns when the lexicon is made that was begun."""
+        if find_spec("llguidance") is not None:
+            self._the_lexicon()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
