@@ -112,6 +112,8 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("kernels/device.py", "triton"),
         ("kernels/device.py", "triton.ops"),
         ("engine/opening.py", "loading.checkpoint"),
+        ("engine/loading/checkpoint.py", "gguf_checkpoint"),
+        ("engine/loading/checkpoint.py", "safetensors_checkpoint"),
         ("engine/loading/contents.py", "torch_tensors"),
         ("server/__main__.py", "operations.bench.command"),
         ("server/entry.py", "__main__"),

@@ -3,9 +3,11 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hamdam.kernels.cpu import warm
+from hamdam.kernels.cpu.step import compile_step
 
 from ..config import EngineConfig
 from ..loading.checkpoint import Checkpoint
@@ -26,8 +28,10 @@ def open_native(
     would answer the same seed otherwise."""
 
     def native() -> NativeRunner:
-        weights = open_packed(checkpoint, config.cache)
-        return NativeRunner(checkpoint, config, weights, threads=threads, dtype=dtype)
+        with ThreadPoolExecutor(1, thread_name_prefix="hamdam-read") as beside:
+            weights = beside.submit(open_packed, checkpoint, config.cache)
+            compile_step()  # or loads what was compiled
+            return NativeRunner(checkpoint, config, weights.result(), threads=threads, dtype=dtype)
 
     if config.cache is None:
         return native()
