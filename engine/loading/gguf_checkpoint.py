@@ -14,6 +14,10 @@ from .gguf_weights import GGUFWeights, sample_digest
 from .tokenizer_files import check_rows, ends_by_template, first_id
 from .weight_names import check_tensors
 
+_NAMED_ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eom_id|>")
+"""What ends a text wherever there is such a token. A file says one end, or two; a folder's generation_config.json may
+list more, which are known here by name."""
+
 
 def open_gguf(path: Path) -> Checkpoint:
     header = declared.of_gguf(path, read_header(path))
@@ -27,7 +31,8 @@ def open_gguf(path: Path) -> Checkpoint:
     bos, eos, eot, eom = (special_id(header, name) for name in ("bos", "eos", "eot", "eom"))
     bos_text, eos_text = ("" if number is None else tokens[number] for number in (bos, eos))
     template = header.find("tokenizer.chat_template", str)
-    ends = {eos, eot, eom, *ends_by_template(template, tokenizer, bos_text, eos_text)}
+    named = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.content in _NAMED_ENDS}
+    ends = {eos, eot, eom, *named, *ends_by_template(template, tokenizer, bos_text, eos_text)}
     return Checkpoint(
         name=path.name.removesuffix(".gguf"),
         config=config,

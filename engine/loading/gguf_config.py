@@ -15,11 +15,22 @@ from .gguf_names import decoder_name
 from .gguf_weights import read_numbers
 
 _ARCHITECTURES = {  # what ModelConfig calls them
-    "llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "phi3": "phi3",
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "phi3": "phi3",
     "smollm3": "smollm3", "gemma2": "gemma2", "gemma3": "gemma3", "gpt-oss": "gpt_oss",
 }  # fmt: skip
 _WINDOWLESS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}  # each n-th layer sees everything
 _UNTURNED = {"smollm3": 4}  # each n-th layer turns nothing
+_USUAL_WINDOW = {"gemma2": 4096}  # its first files do not say it
+_NEUTRAL: dict[str, tuple[float, ...]] = {  # keys that change what is computed, and the values with which they do not
+    "attention.causal": (True,), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,),
+    "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,), "attention.temperature_length": (0,),
+    "attention.temperature_scale": (0,), "embedding_scale": (0, 1), "expert_gating_func": (0, 1),
+    "expert_group_count": (0, 1), "expert_shared_count": (0,), "expert_weights_scale": (0, 1),
+    "interleave_moe_layer_step": (0, 1), "leading_dense_block_count": (0,), "logit_scale": (0, 1),
+    "nextn_predict_layers": (0,), "residual_scale": (0, 1), "rope.scaling.alpha": (0,),
+    "rope.scaling.yarn_ext_factor": (-1, 1), "rope.scaling.yarn_log_multiplier": (0,),
+    "use_parallel_residual": (False,),
+}  # fmt: skip
 _OTHER_SCALE = {("gemma2", 46), ("gemma3", 62)}  # by their layers, the 27B models: hidden_size / heads, not head_dim
 
 
@@ -31,6 +42,7 @@ def model_config(path: Path, header: GGUFHeader) -> ModelConfig:
         raise ModelError(f"{source}: architecture {kind[:80]!r} is not supported (supported: {known}; {HINT})")
     if (header.find("split.count", int) or 0) > 1:
         raise ModelError(f"{source}: one part of a split model; join the parts first")
+    _refuse_what_we_do_not_do(header, kind)
     experts = header.find(f"{kind}.expert_count", int)
     architecture = "mixtral" if kind == "llama" and experts else _ARCHITECTURES[kind]
     shapes = {decoder_name(name, architecture): info.shape for name, info in header.tensors.items()}
@@ -84,11 +96,31 @@ def model_config(path: Path, header: GGUFHeader) -> ModelConfig:
         raise error if said.startswith(source) else ModelError(f"{source}: {said}") from error
 
 
+def _refuse_what_we_do_not_do(header: GGUFHeader, kind: str) -> None:
+    for key, neutral in _NEUTRAL.items():
+        said = header.values.get(f"{kind}.{key}")
+        if said is not None and said not in neutral and not (kind == "gpt-oss" and key == "expert_gating_func"):
+            raise ModelError(f"{header.source}: {kind}.{key} {str(said)[:40]} is not supported")
+
+
 def _windows(header: GGUFHeader, kind: str, layers: int) -> tuple[int | None, frozenset[int]]:
-    window = header.find(f"{kind}.attention.sliding_window", int) or None
-    if window is None and kind in _WINDOWLESS:
-        raise ModelError(f"{kind}.attention.sliding_window is missing")
-    return window, _each(_WINDOWLESS.get(kind), layers)
+    """The window, and the layers that have none. A gemma3 without a window is one; the others have theirs."""
+    said = header.find(f"{kind}.attention.sliding_window", int)
+    window = _USUAL_WINDOW.get(kind) if said is None else said or None
+    if window is None:
+        if kind == "gpt-oss":
+            raise ModelError(f"{kind}.attention.sliding_window is missing")
+        return None, frozenset()
+    key = f"{kind}.attention.sliding_window_pattern"
+    pattern = header.values.get(key)
+    if isinstance(pattern, list):  # of each layer whether it has a window
+        if len(pattern) != layers or not all(one in (0, 1) for one in pattern):
+            raise ModelError(f"{key} is not a yes or no for each layer")
+        return window, frozenset(number for number, one in enumerate(pattern) if not one)
+    interval = header.find(key, int)
+    if interval is not None and interval < 0:
+        raise ModelError(f"{key} is {interval}, which makes no sense")
+    return window, _each(_WINDOWLESS.get(kind) if interval is None else interval or None, layers)
 
 
 def _each(interval: int | None, layers: int) -> frozenset[int]:
@@ -156,6 +188,9 @@ def _rope(path: Path, header: GGUFHeader, kind: str, pairs: int) -> Rope:
 
 def _attention_factor(header: GGUFHeader, kind: str, scaled: str, factor: float) -> float | None:
     """Of longrope it is all, of yarn it comes on top of what yarn makes of the scaling factor."""
+    whole = header.find(f"{kind}.rope.scaling.yarn_attn_factor", float)  # Hugging Face's attention_factor
+    if whole is not None and scaled == "yarn":
+        return whole
     said = header.find(f"{kind}.rope.scaling.attn_factor", float)
     if scaled == "longrope":
         return said
@@ -167,9 +202,11 @@ def _attention_factor(header: GGUFHeader, kind: str, scaled: str, factor: float)
 
 
 def _local_rope(header: GGUFHeader, kind: str) -> Rope | None:
-    if kind != "gemma3":
-        return None
     theta = header.find(f"{kind}.rope.freq_base_swa", float)
+    if kind != "gemma3":
+        if theta is not None and theta != header.find(f"{kind}.rope.freq_base", float):
+            raise ModelError(f"{kind}.rope.freq_base_swa is not supported in this architecture")
+        return None
     return Rope(theta=10000.0 if theta is None else theta)
 
 

@@ -35,6 +35,7 @@ _NAMES = {
     "ffn_gate_exps": "mlp.experts.*.gate_proj",
     "ffn_up_exps": "mlp.experts.*.up_proj",
     "ffn_down_exps": "mlp.experts.*.down_proj",
+    "ffn_gate_up_exps": "mlp.experts.*.gate_up_proj",
 }
 _OF_GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 _PLACE = re.compile(r"(?:blk\.(\d+)\.)?([a-z_]+)\.(weight|bias)")
@@ -72,7 +73,15 @@ def _parts(config: ModelConfig, name: str, info: TensorInfo) -> Iterator[tuple[s
     elif ".experts.*." in name and config.experts and rows == (config.experts.count,):
         for number in range(config.experts.count):
             expert = replace(_rows(info, number, 1), shape=info.shape[1:])
-            yield name.replace(".*.", f".{number}."), expert
+            yield from _expert(config.experts.intermediate_size, name.replace(".*.", f".{number}."), expert)
+    else:
+        yield name, info
+
+
+def _expert(wide: int, name: str, info: TensorInfo) -> Iterator[tuple[str, TensorInfo]]:
+    if ".gate_up_proj." in name and info.shape[:1] == (2 * wide,):
+        for part, first in (("gate", 0), ("up", wide)):
+            yield name.replace(".gate_up_proj.", f".{part}_proj."), _rows(info, first, wide)
     else:
         yield name, info
 

@@ -20,6 +20,7 @@ BIASED = CONFIG | {"attention_bias": True}
 QWEN2 = CONFIG | {"model_type": "qwen2"}
 QWEN3 = CONFIG | {"model_type": "qwen3", "head_dim": 16}
 Q = gguf.GGMLQuantizationType
+WINDOW = {"llama.attention.sliding_window": 16}
 
 
 @pytest.mark.parametrize("config", [CONFIG, BIASED, QWEN2, QWEN3], ids=["llama", "llama-bias", "qwen2", "qwen3"])
@@ -143,6 +144,12 @@ def test_an_unknown_architecture_is_refused_by_name(arch: str, tmp_path: Path) -
         ({"llama.attention.head_count_kv": 3}, "do not divide"),
         ({"llama.rope.freq_base": float("nan")}, "rope_theta is nan"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "rms_norm_eps"),
+        ({"llama.attention.causal": False}, "llama.attention.causal False is not supported"),
+        ({"llama.logit_scale": 0.5}, "llama.logit_scale 0.5 is not supported"),
+        ({"llama.rope.scaling.yarn_log_multiplier": 0.1}, "yarn_log_multiplier 0.1"),
+        ({"llama.rope.freq_base_swa": 5.0}, "freq_base_swa is not supported in this architecture"),
+        (WINDOW | {"llama.attention.sliding_window_pattern": [True]}, "not a yes or no for each layer"),
+        (WINDOW | {"llama.attention.sliding_window_pattern": [2, 0]}, "not a yes or no for each layer"),
         ({"tokenizer.ggml.eos_token_id": 9999}, "eos_token_id is 9999"),
         ({"tokenizer.ggml.eot_token_id": -1}, "eot_token_id is -1"),
         ({"tokenizer.ggml.bos_token_id": 2**63, "tokenizer.ggml.add_bos_token": True}, "bos_token_id is 92233720"),
@@ -153,6 +160,24 @@ def test_what_we_do_not_do_or_makes_no_sense_is_refused_with_its_name(
 ) -> None:
     with pytest.raises(ModelError, match=words):
         open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata=metadata))
+
+
+def test_keys_of_other_architectures_count_for_nothing_where_they_change_nothing(tmp_path: Path) -> None:
+    metadata = {"llama.attention.causal": True, "llama.logit_scale": 1.0, "llama.expert_shared_count": 0}
+    metadata |= {"llama.rope.scaling.yarn_ext_factor": 1.0, "llama.rope.freq_base_swa": 10000.0}
+    neutral = open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata=metadata)).config
+    assert neutral == open_checkpoint(write_gguf(tmp_path / "n.gguf")).config
+
+
+@pytest.mark.parametrize(
+    ("pattern", "full"),
+    [(None, set()), (0, set()), (1, {0, 1, 2, 3}), (2, {1, 3}), (3, {2}), ([False, True, True, False], {0, 3})],
+)
+def test_a_pattern_says_which_layers_have_a_window(pattern: Any, full: set[int], tmp_path: Path) -> None:
+    metadata = WINDOW if pattern is None else WINDOW | {"llama.attention.sliding_window_pattern": pattern}
+    config = CONFIG | {"num_hidden_layers": 4}
+    found = open_checkpoint(write_gguf(tmp_path / "m.gguf", config, metadata=metadata)).config
+    assert (found.sliding_window, found.full_layers) == (16, full)
 
 
 def test_linear_rotary_scaling_is_read_under_both_its_names(tmp_path: Path) -> None:
@@ -171,6 +196,8 @@ def test_an_attention_factor_comes_on_top_of_yarns_own_and_goes_with_nothing_els
         rope = open_checkpoint(write_gguf(tmp_path / f"{number}.gguf", metadata=said)).config.rope
         assert rope.original_context == 128
         assert rope.scores_factor == pytest.approx(factor * (0.1 * np.log(4) + 1))
+    said = yarn | {"llama.rope.scaling.yarn_attn_factor": 1.3}  # Hugging Face's attention_factor, all of it
+    assert open_checkpoint(write_gguf(tmp_path / "y.gguf", metadata=said)).config.rope.scores_factor == np.float32(1.3)
     with pytest.raises(ModelError, match="attn_factor with rotary scaling 'none' is not supported"):
         open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata={"llama.rope.scaling.attn_factor": 1.5}))
 
@@ -193,6 +220,17 @@ def test_f01_eos_eot_eom_and_the_templates_end_of_turn_are_one_set(tmp_path: Pat
     assert checkpoint.eos_ids == {0, 2, 7, 8}  # 2 is <|im_end|>, with which the template ends a turn
     assert checkpoint.eos_text == "<|endoftext|>"
     assert checkpoint.chat_template == tiny_models.CHATML
+
+
+def test_f01_ends_that_a_file_has_no_key_for_are_known_by_name(tmp_path: Path) -> None:
+    """Llama 3 ends an answer that calls a tool with `<|eom_id|>`; Qwen's plain texts end with `<|endoftext|>`."""
+    tokens = [*tiny_models.TOKENS, "<|eom_id|>", "<|end_of_text|>"]
+    metadata = {
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.token_type": [3 if token.startswith("<|") else 1 for token in tokens],
+    }  # fmt: skip
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata=metadata))
+    assert checkpoint.eos_ids == {0, 2, len(tokens) - 2, len(tokens) - 1}
 
 
 def test_bos_is_given_where_the_file_wants_it_and_its_text_always(tmp_path: Path) -> None:

@@ -231,12 +231,44 @@ def test_the_blocks_of_what_is_taken_apart_and_ordered_are_its_numbers(tmp_path:
     assert quantised == sum(len(shape) == 2 and "mlp.gate." not in name for name, shape in whole.weights.shapes.items())
 
 
-def test_gemma_without_its_window_is_refused_by_name(tmp_path: Path) -> None:
-    arch, config = FAMILIES["gemma2"]
+@pytest.mark.parametrize("family", ["mixtral", "qwen3-moe", "gpt-oss"])
+def test_gate_and_up_of_all_experts_may_be_one_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    """As convert_hf_to_gguf.py writes them when it is asked to."""
+    arch, config = FAMILIES[family]
+    apart = open_checkpoint(write(tmp_path / "apart.gguf", arch, random_model(config)))
+    parts = stored_tensors
+
+    def fused(arch: Arch, model: PreTrainedModel) -> dict[str, Rows]:
+        found = parts(arch, model)
+        for name in [name for name in found if "ffn_gate_exps" in name]:
+            both = [found.pop(name), found.pop(name.replace("gate", "up"))]
+            found[name.replace("gate", "gate_up")] = np.concatenate(both, 1)
+        return found
+
+    monkeypatch.setitem(globals(), "stored_tensors", fused)
+    together = open_checkpoint(write(tmp_path / "together.gguf", arch, random_model(config)))
+    assert together.weights.shapes.keys() == apart.weights.shapes.keys()
+    for name in apart.weights.shapes:
+        assert np.array_equal(together.array(name), apart.array(name)), name
+
+
+def without_a_window(path: Path, family: str) -> Path:
+    arch, config = FAMILIES[family]
     model = random_model(config)
     model.config.sliding_window = None
-    with pytest.raises(ModelError, match=r"gemma2\.attention\.sliding_window is missing"):
-        open_checkpoint(write(tmp_path / "m.gguf", arch, model))
+    return write(path, arch, model)
+
+
+def test_a_file_without_a_window_has_the_usual_one_of_its_family_or_none_or_is_refused(tmp_path: Path) -> None:
+    """The first files of Gemma 2 do not say it; a Gemma 3 may be without."""
+    gemma2 = open_checkpoint(without_a_window(tmp_path / "2.gguf", "gemma2")).config
+    assert (gemma2.sliding_window, gemma2.full_layers) == (4096, {1})
+    gemma3 = open_checkpoint(without_a_window(tmp_path / "3.gguf", "gemma3")).config
+    assert (gemma3.sliding_window, {gemma3.rope_of(layer) for layer in range(7)}) == (None, {gemma3.rope})
+    with pytest.raises(ModelError, match=r"gpt-oss\.attention\.sliding_window is missing"):
+        open_checkpoint(without_a_window(tmp_path / "oss.gguf", "gpt-oss"))
 
 
 def test_the_largest_gemmas_scale_scores_by_another_width(tmp_path: Path) -> None:
