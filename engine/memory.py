@@ -1,4 +1,5 @@
-"""Memory: how much of it this machine has for us, in all and free. It reserves none, and knows no GPU."""
+"""Memory: how much of it this machine has for us, in all and free, and giving back what was freed. It knows no GPU."""
+import ctypes
 import os
 import re
 from dataclasses import dataclass
@@ -23,6 +24,14 @@ def memory_here() -> Memory:
     if limit is None or not limit < machine.total:
         return machine
     return Memory(limit, max(0, min(machine.free, limit - (used or 0))))
+
+
+def give_back() -> None:
+    """What this process has freed, where the C library keeps it for later (glibc does): what loading was done in lies
+    in holes between what is kept, and hundreds of megabytes of it would never be used again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def _of_machine() -> Memory:

@@ -1,5 +1,6 @@
 """Whole quantised matrices, out of floats as they are loaded and out of parts. Their forms are quantized.py's."""
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,45 +16,103 @@ def rounded(weight: Tensor, kind: str) -> W4A16 | W8A16 | None:
     if weight.shape[1] % RUN:
         return None
     step = max(1, ROWS_AT_ONCE // weight.shape[1])
-    parts = [weight[first : first + step] for first in range(0, len(weight), step)]
+    return stacked(len(weight), (_rounded(weight[first : first + step], kind) for first in range(0, len(weight), step)))
+
+
+def _rounded(weight: Tensor, kind: str) -> W4A16 | W8A16:
     if kind == "int4":
-        return stacked([quantise_int4(part, RUN, symmetric=False) for part in parts])
-    dtype = torch.int8 if kind == "int8" else torch.float8_e4m3fn
-    return stacked([quantise_bytes(part, dtype).for_floats() for part in parts])
+        return quantise_int4(weight, RUN, symmetric=False)
+    return quantise_bytes(weight, torch.int8 if kind == "int8" else torch.float8_e4m3fn).for_floats()
 
 
-def stacked(parts: Sequence[W4A16 | W8A16]) -> W4A16 | W8A16 | None:
-    """One matrix above the other, nothing rounded; None where one form cannot hold them."""
-    if len(parts) == 1:
-        return parts[0]
-    fours = [part for part in parts if isinstance(part, W4A16)]
-    eights = [part for part in parts if isinstance(part, W8A16)]
-    if fours and eights:
-        return None
-    return _stacked_fours(fours) if fours else _stacked_eights(eights)
+def stacked(outputs: int, parts: Iterable[W4A16 | W8A16]) -> W4A16 | W8A16 | None:
+    """Parts of so many outputs together, one above the other, nothing rounded; None where one form cannot hold them."""
+    whole, first = Stack(outputs), 0
+    for part in parts:
+        if not whole.put(first, part):
+            return None
+        first += part.shape[0]
+    return whole.matrix
 
 
-def _stacked_fours(parts: list[W4A16]) -> W4A16 | None:
-    first = parts[0]
-    offsets = [part.zeros is not None and part.zeros.dtype != torch.uint8 for part in parts]
-    if any(part.group != first.group for part in parts) or any(offsets) != all(offsets):
-        return None
-    orders = [part.permutation for part in parts if part.permutation is not None]
-    if orders and (len(orders) < len(parts) or any(not torch.equal(order, orders[0]) for order in orders)):
-        return None
-    zeros = None
-    if any(part.zeros is not None for part in parts):
-        eights = (torch.full_like(part.scales, 8, dtype=torch.uint8) for part in parts)
-        zeros = torch.cat([e if part.zeros is None else part.zeros for part, e in zip(parts, eights, strict=True)], 1)
-    scales = torch.cat([part.scales for part in parts], 1)
-    return W4A16(torch.cat([part.packed for part in parts]), scales, zeros, first.permutation)
+class Stack:
+    """A matrix whose rows come in parts, in any order. Its memory is taken once, and so it is never there twice.
+
+    matrix: what is there so far, None at first; rows that have not come hold anything.
+    """
+
+    def __init__(self, outputs: int) -> None:
+        self.matrix: W4A16 | W8A16 | None = None
+        self._outputs = outputs
+
+    def put(self, first: int, part: W4A16 | W8A16) -> bool:
+        """Rows from `first` on. False, and nothing is changed, where one form cannot hold them beside the others."""
+        if isinstance(part, W4A16):
+            if self.matrix is None:
+                self.matrix = self._like_four(part)
+            elif not isinstance(self.matrix, W4A16) or not _alike(self.matrix, part):
+                return False
+            self.matrix = _with_four(self.matrix, first, part)
+            return True
+        if part.scales.dim() == 2 and first % FP8_BLOCK:
+            return False
+        if self.matrix is None:
+            self.matrix = self._like_eight(part)
+        elif not isinstance(self.matrix, W8A16) or not _alike_eight(self.matrix, part):
+            return False
+        _put_eight(self.matrix, first, part)
+        return True
+
+    def _like_four(self, part: W4A16) -> W4A16:
+        packed = part.packed.new_empty(self._outputs, part.packed.shape[1])
+        scales = part.scales.new_empty(len(part.scales), self._outputs)
+        zeros = None if part.zeros is None else part.zeros.new_empty(scales.shape)
+        return W4A16(packed, scales, zeros, part.permutation)
+
+    def _like_eight(self, part: W8A16) -> W8A16:
+        packed = part.packed.new_empty(self._outputs, part.packed.shape[1])
+        shape = [self._outputs]
+        if part.scales.dim() == 2:
+            shape = [-(-self._outputs // FP8_BLOCK), part.scales.shape[1]]
+        return W8A16(packed, part.scales.new_empty(shape), part.dtype)
 
 
-def _stacked_eights(parts: list[W8A16]) -> W8A16 | None:
-    by_block = [part.scales.dim() == 2 for part in parts]
-    if any(part.dtype != parts[0].dtype for part in parts) or any(by_block) != all(by_block):
-        return None
-    if all(by_block) and any(part.shape[0] % FP8_BLOCK for part in parts[:-1]):
-        return None
-    scales = [part.scales if part.scales.dim() else part.scales.expand(part.shape[0]) for part in parts]
-    return W8A16(torch.cat([part.packed for part in parts]), torch.cat(scales), parts[0].dtype)
+def _alike(whole: W4A16, part: W4A16) -> bool:
+    if whole.packed.shape[1] != part.packed.shape[1] or whole.group != part.group or _added(whole) != _added(part):
+        return False
+    if whole.permutation is None or part.permutation is None:
+        return whole.permutation is part.permutation
+    return torch.equal(whole.permutation, part.permutation)
+
+
+def _added(matrix: W4A16) -> bool:
+    """Whether its zeros are numbers that are added."""
+    return matrix.zeros is not None and matrix.zeros.dtype != torch.uint8
+
+
+def _with_four(whole: W4A16, first: int, part: W4A16) -> W4A16:
+    if whole.scales.dtype != part.scales.dtype:  # one of both has what no float16 holds
+        added = whole.zeros.float() if _added(whole) and whole.zeros is not None else whole.zeros
+        whole = replace(whole, scales=whole.scales.float(), zeros=added)
+    if whole.zeros is None and part.zeros is not None:
+        whole = replace(whole, zeros=torch.full_like(whole.scales, 8, dtype=torch.uint8))
+    end = first + part.shape[0]
+    whole.packed[first:end] = part.packed
+    whole.scales[:, first:end] = part.scales
+    if whole.zeros is not None:
+        whole.zeros[:, first:end] = 8 if part.zeros is None else part.zeros
+    return whole
+
+
+def _alike_eight(whole: W8A16, part: W8A16) -> bool:
+    alike = whole.packed.shape[1] == part.packed.shape[1] and whole.dtype == part.dtype
+    return alike and (whole.scales.dim() == 2) == (part.scales.dim() == 2)
+
+
+def _put_eight(whole: W8A16, first: int, part: W8A16) -> None:
+    end = first + part.shape[0]
+    whole.packed[first:end] = part.packed
+    if part.scales.dim() == 2:
+        first //= FP8_BLOCK
+        end = first + len(part.scales)
+    whole.scales[first:end] = part.scales

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from hamdam.kernels.ops import Ops
-from hamdam.kernels.quantized_whole import KINDS, rounded, stacked
+from hamdam.kernels.quantized_whole import KINDS, rounded
 
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
@@ -45,18 +45,8 @@ def _rounded(
     tensors: Iterable[tuple[str, Source]], kind: str, device: torch.device
 ) -> Iterator[tuple[str, Source]]:
     """Piece by piece, on the device. What is in no multiple of 32 inputs stays as it is."""
-    parts = []
     for name, source in tensors:
-        if not (isinstance(source, Piece) and name.endswith("_proj.weight")):
-            yield name, source
-            continue
-        part = rounded(source.values.to(device), kind)
-        if part is None:
-            yield name, source
-            continue
-        parts.append(part)
-        if source.first + len(source.values) == source.whole[0]:
-            whole = stacked(parts)
-            assert whole is not None  # all of one kind
-            parts.clear()
-            yield name, whole
+        part = None
+        if isinstance(source, Piece) and isinstance(source.values, torch.Tensor) and name.endswith("_proj.weight"):
+            part = rounded(source.values.to(device), kind)
+        yield name, source if part is None or not isinstance(source, Piece) else source._replace(values=part)

@@ -84,8 +84,8 @@ class Checkpoint:
         return [name for name, shape in self.weights.shapes.items() if len(shape) == 2]
 
     def pieces(self, *, keep: bool) -> Iterator[tuple[str, Any]]:
-        """The same as models.weights.assign takes them: of large ones some rows at a time. keep: the layers' matrices
-        and the head come whole and quantised, where a form of kernels.quantized can hold them as they are."""
+        """The same as models.weights.assign takes them, some rows at a time. keep: the layers' matrices and the head
+        come quantised, where a form of kernels.quantized can hold them as they are."""
         from .torch_tensors import pieces
 
         return pieces(self.weights, keep=keep)

@@ -43,8 +43,8 @@ class Quantized(NamedTuple):
 BLOCK_QUANTISED = ("Q4_0", "Q4_1", "Q8_0")  # 32 values a block, which integer arithmetic can take as they are
 
 
-CHUNK = 1 << 22
-"""Numbers of a tensor that are made into float32 at a time: 16 MiB, and some times as much for what comes between."""
+CHUNK = 1 << 21
+"""Numbers of a tensor that are made into float32 at a time: 8 MiB, and some times as much for what comes between."""
 
 
 def spans(rows: range, columns: int, numbers: int | None = None, *, unit: int = 1) -> Iterator[range]:

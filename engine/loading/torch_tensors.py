@@ -2,6 +2,7 @@
 
 The one file of this room that needs PyTorch.
 """
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,14 +10,13 @@ import torch
 
 from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pack_bytes, pack_int4
 from hamdam.kernels.quantized_files import from_gguf
-from hamdam.kernels.quantized_whole import stacked
 
 from ..models.weights import PACKED, Piece
 from .coded import Coded
 from .contents import Weights
-from .numbers import Numbers, spans
+from .numbers import DTYPES, Numbers, spans
 
-HEAD = "lm_head.weight"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
@@ -25,30 +25,19 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
     return tensor.view(torch.bfloat16) if numbers.dtype == "BF16" else tensor
 
 
-def pieces(weights: Weights, *, keep: bool) -> Iterator[tuple[str, Piece | W4A16 | W8A16]]:
-    """As Checkpoint.pieces. The head first: it is the largest matrix, and in memory twice while it is packed."""
-    for name in sorted(weights.shapes, key=lambda name: name != HEAD):
-        matrix = _quantised(weights, name) if keep and name.endswith(PACKED) else None
-        if matrix is not None:
-            yield name, matrix
-            continue
+def pieces(weights: Weights, *, keep: bool) -> Iterator[tuple[str, Piece]]:
+    """As Checkpoint.pieces. A matrix is in memory twice while it is packed: so the head, the largest, comes first, when
+    there is nothing else yet, and the embedding, as large and never packed, last."""
+    for name in sorted(weights.shapes, key=lambda name: (name != HEAD, name == EMBEDDING)):
         shape = weights.shapes[name]
-        for rows in spans(range(shape[0]), int(np.prod(shape[1:]))):
-            yield name, Piece(rows.start, as_tensor(weights.read(name, rows)), shape)
+        kept = keep and name.endswith(PACKED) and weights.formats[name] not in DTYPES
+        for rows in spans(range(shape[0]), math.prod(shape[1:]), unit=FP8_BLOCK if kept else 1):
+            values = _quantised(weights, name, rows) if kept else None
+            yield name, Piece(rows.start, as_tensor(weights.read(name, rows)) if values is None else values, shape)
 
 
-def _quantised(weights: Weights, name: str) -> W4A16 | W8A16 | None:
-    """As it is stored, to the bit; None where it is stored as plain numbers, or as no form has it."""
-    parts = []
-    for rows in spans(range(weights.shapes[name][0]), weights.shapes[name][1], unit=FP8_BLOCK):
-        part = _some(weights, name, rows)
-        if part is None:
-            return None
-        parts.append(part)
-    return stacked(parts)
-
-
-def _some(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
+def _quantised(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
+    """As they are stored, to the bit; None where they are stored as plain numbers, or as no form has them."""
     coded = weights.coded(name, rows)
     if coded is not None:
         return _four_bits(coded) if coded.bits <= 4 else _eight_bits(coded)

@@ -1,15 +1,17 @@
 """Assigning a checkpoint's tensors to a model's parameters, each exactly once. It knows no architecture."""
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from hamdam.kernels.ops import Weight
-from hamdam.kernels.quantized import W4A16, W8A16
-from hamdam.kernels.quantized_whole import stacked
+from hamdam.kernels.quantized import FP8_BLOCK, W4A16, W8A16
+from hamdam.kernels.quantized_whole import Stack
 
 from ..errors import ModelError
+from ..memory import give_back
 
 LISTED = 5  # names in an error; a wrong checkpoint can have thousands
 PACKED = ("_proj.weight", "lm_head.weight")
@@ -20,11 +22,12 @@ class Piece(NamedTuple):
     """Some rows of a tensor, which comes piece by piece. `whole`: the shape of all of it."""
 
     first: int
-    values: Tensor
+    values: Tensor | W4A16 | W8A16
     whole: tuple[int, ...]
 
 
 Source = Tensor | Piece | W4A16 | W8A16
+MADE_PLAIN = 1 << 20  # numbers of a quantised matrix that become floats at a time
 
 
 class Packs(Protocol):
@@ -64,6 +67,7 @@ def assign(parameters: Mapping[str, Tensor], tensors: Iterable[tuple[str, Source
         shared[name].take(name, first, values)
         if all(assigned.get(part) == len(own) for part, own in shared[name].parts.items()):
             packing.add(shared[name])
+            give_back()
     missing = [name for name, parameter in parameters.items() if assigned.get(name) != parameter.shape[0]]
     if missing or unexpected:
         found = (("missing", missing), ("unexpected", unexpected))
@@ -73,33 +77,34 @@ def assign(parameters: Mapping[str, Tensor], tensors: Iterable[tuple[str, Source
 
 
 class _Shared:
-    """The parameters that lie in one piece of memory: the parts of a fused matrix, in order, or a single one."""
+    """The parameters that lie in one piece of memory: the parts of a fused matrix, in order, or a single one.
+
+    They stay quantised as long as all that comes is, in forms that one matrix can hold; else all become plain."""
 
     def __init__(self, key: int, parts: dict[str, Tensor]) -> None:
         self.key, self.parts = key, parts
-        self._quantised: dict[str, W4A16 | W8A16] = {}
+        counts = [part.shape[0] for part in parts.values()]
+        self._first = dict(zip(parts, accumulate(counts, initial=0), strict=False))
+        self._stack: Stack | None = Stack(sum(counts))
+        self._stacked: list[tuple[str, int, int]] = []  # name, and its rows that are there
 
     def take(self, name: str, first: int, values: Tensor | W4A16 | W8A16) -> None:
         parameter = self.parts[name]
+        if not isinstance(values, Tensor):
+            values = values.to(parameter.device)
+            if self._stack is not None and self._stack.put(self._first[name] + first, values):
+                self._stacked.append((name, first, first + values.shape[0]))
+                return
+        self._become_plain()
         if isinstance(values, Tensor):
-            self._fill()
             parameter[first : first + len(values)].copy_(values)
         else:
-            self._quantised[name] = values.to(parameter.device)
+            _copy_floats(values, parameter[first : first + values.shape[0]])
 
     def packed(self, ops: Packs) -> Weight | None:
-        """Once all is there: what stands for the parameters from now on; None where they themselves do.
-
-        Where some parts are plain, or quantised in another way, all of them become plain.
-        """
-        quantised, self._quantised = self._quantised, {}
-        if len(quantised) == len(self.parts):
-            whole = stacked([quantised[name] for name in self.parts])
-            if whole is not None:
-                return whole
-        for name, one in quantised.items():
-            self._fill()
-            self.parts[name].copy_(one.dequantise())
+        """Once all is there: what stands for the parameters from now on; None where they themselves do."""
+        if self._stack is not None:
+            return self._stack.matrix
         if not all(name.endswith(PACKED) for name in self.parts):
             return None
         storage, first = self._storage(), next(iter(self.parts.values()))
@@ -111,6 +116,15 @@ class _Shared:
         storage.resize_(0)
         return packed
 
+    def _become_plain(self) -> None:
+        self._fill()
+        stack, self._stack = self._stack, None
+        if stack is None or stack.matrix is None:
+            return
+        for name, first, end in self._stacked:
+            start = self._first[name]
+            _copy_floats(stack.matrix.rows(start + first, start + end), self.parts[name][first:end])
+
     def _storage(self) -> torch.UntypedStorage:
         return next(iter(self.parts.values())).untyped_storage()
 
@@ -120,6 +134,15 @@ class _Shared:
         needed = int(last.storage_offset() + last.numel()) * last.itemsize
         if storage.nbytes() < needed:
             storage.resize_(needed)
+
+
+def _copy_floats(matrix: W4A16 | W8A16, target: Tensor) -> None:
+    """Some rows at a time; blocks of FP8 are not cut."""
+    rows, columns = matrix.shape
+    step = max(1, MADE_PLAIN // columns // FP8_BLOCK) * FP8_BLOCK
+    for first in range(0, rows, step):
+        end = min(first + step, rows)
+        target[first:end].copy_(matrix.rows(first, end).dequantise())
 
 
 class Packing:

@@ -1,4 +1,6 @@
 """Whole quantised matrices: rounded a part at a time, put one above the other, multiplied without becoming floats."""
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,7 +8,7 @@ import torch.nn.functional as F
 from hamdam.kernels import quantized_whole, reference
 from hamdam.kernels.device import for_device
 from hamdam.kernels.quantized import W4A16, W8A16, quantise_bytes, quantise_int4
-from hamdam.kernels.quantized_whole import KINDS, rounded, stacked
+from hamdam.kernels.quantized_whole import KINDS, Stack, rounded, stacked
 from hamdam.kernels.reference import Reference
 
 STEPS = {"int8": 1 / 250, "int4": 1 / 13, "fp8": 1 / 14}  # of a row's largest number: half a step, and a zero's
@@ -46,7 +48,7 @@ def test_matrices_of_one_kind_are_put_one_above_the_other() -> None:
     whole, row = eights(3, 64, by="tensor"), eights(4, 64)
     blocks = [eights(128, 160, by="block"), eights(130, 160, by="block")]
     for parts in ((plain, zeros), (zeros, plain, zeros), (offsets, offsets), scattered, (whole, row), blocks, (row,)):
-        made = stacked(parts)
+        made = stacked(sum(part.shape[0] for part in parts), parts)
         assert made is not None
         assert torch.equal(made.dequantise(), torch.cat([part.dequantise() for part in parts]))
 
@@ -58,7 +60,17 @@ def test_matrices_that_no_form_can_hold_together_are_not() -> None:
     fp8, blocks = eights(5, 64, dtype=torch.float8_e4m3fn), eights(130, 64, by="block")
     for parts in ((four, other), (four, offsets), scattered, (four, scattered[0]), (four, eights(5, 64)),
                   (eights(5, 64), fp8), (eights(5, 64), blocks), (blocks, blocks)):  # fmt: skip
-        assert stacked(parts) is None
+        assert stacked(sum(part.shape[0] for part in parts), parts) is None
+
+
+def test_parts_may_come_in_any_order_and_what_does_not_fit_changes_nothing() -> None:
+    parts = [quantise_int4(torch.randn(5, 64), 32, symmetric=symmetric) for symmetric in (True, False)]
+    wide = [replace(parts[1], scales=parts[1].scales.float()), *parts]
+    whole = Stack(15)
+    assert whole.put(10, wide[2]) and not whole.put(0, eights(5, 64)) and whole.put(5, wide[1])
+    assert whole.matrix is not None and whole.matrix.scales.dtype == torch.float16
+    assert whole.put(0, wide[0])
+    assert torch.equal(whole.matrix.dequantise(), torch.cat([part.dequantise() for part in wide]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -15,7 +15,6 @@ from hamdam.engine.errors import ModelError
 from hamdam.engine.execution.model_runner import ModelRunner, load_runner
 from hamdam.engine.execution.tensors import forms_of, tensors_for
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
-from hamdam.engine.models.weights import Piece
 from hamdam.kernels.quantized import W4A16, W8A16
 from hamdam.kernels.quantized_whole import KINDS, rounded
 from hamdam.kernels.reference import Reference
@@ -58,10 +57,10 @@ def test_plain_weights_are_rounded_but_for_embedding_head_and_norms(tmp_path: Pa
     for name, one in found.items():
         if name.endswith("_proj.weight"):
             right = rounded(tensors[name], kind)
-            assert right is not None and isinstance(one, W4A16 if kind == "int4" else W8A16)
-            assert torch.equal(one.dequantise(), right.dequantise())
+            assert right is not None and isinstance(one.values, W4A16 if kind == "int4" else W8A16)
+            assert torch.equal(one.values.dequantise(), right.dequantise())
         else:
-            assert isinstance(one, Piece) and torch.equal(one.values, tensors[name])
+            assert torch.equal(one.values, tensors[name])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,10 +81,10 @@ def test_a_rounded_model_answers_as_a_plain_one_with_its_rounded_weights(tmp_pat
 
 def test_quantised_matrices_are_kept_where_the_device_multiplies_them_well_and_else_are_floats(tmp_path: Path) -> None:
     checkpoint = quantised(tmp_path)
-    kept = {type(one) for _, one in tensors_for(checkpoint, None, Fast(), torch.bfloat16, CPU)}
-    assert kept == {Piece, W4A16}
+    kept = {type(one.values) for _, one in tensors_for(checkpoint, None, Fast(), torch.bfloat16, CPU)}
+    assert kept == {torch.Tensor, W4A16}
     for ops, dtype in ((Reference(), torch.bfloat16), (Fast(), torch.float32)):
-        assert {type(one) for _, one in tensors_for(checkpoint, None, ops, dtype, CPU)} == {Piece}
+        assert {type(one.values) for _, one in tensors_for(checkpoint, None, ops, dtype, CPU)} == {torch.Tensor}
     assert forms_of(checkpoint, None, Fast(), torch.bfloat16) == KINDS
     assert forms_of(plain(tmp_path / "plain")[0], None, Fast(), torch.bfloat16) == ()
 

@@ -12,8 +12,8 @@ from tiny_models import CONFIG, random_tensors, write_folder
 
 from hamdam.engine.loading import numbers
 from hamdam.engine.loading.checkpoint import open_checkpoint
-from hamdam.engine.models.weights import Piece
 from hamdam.kernels.quantized import W4A16, W8A16
+from hamdam.kernels.quantized_whole import Stack
 
 WIDE = CONFIG | {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 1}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 64}
@@ -55,17 +55,17 @@ def test_a_quantised_matrix_is_kept_to_the_bit_where_there_is_a_form_for_it(form
 
     write_quantised(tmp_path, WIDE, said, made)
     checkpoint = open_checkpoint(tmp_path)
-    found = list(checkpoint.pieces(keep=True))
-    for name, one in found:
-        if isinstance(one, Piece):
-            assert kind is None or not name.endswith("_proj.weight")
-        else:
-            assert type(one) is kind
-            assert np.array_equal(one.dequantise().numpy(), checkpoint.array(name)), name
-    kept = {name for name, one in found if not isinstance(one, Piece)}
+    kept = {name: Stack(shape[0]) for name, shape in checkpoint.weights.shapes.items()}
+    for name, piece in checkpoint.pieces(keep=True):
+        assert kind is None or isinstance(piece.values, kind) == name.endswith("_proj.weight")
+        if isinstance(piece.values, torch.Tensor) or not kept[name].put(piece.first, piece.values):
+            kept.pop(name, None)
     matrices = {name for name in checkpoint.weights.shapes if name.endswith("_proj.weight")}
-    assert kept == (set() if kind is None else matrices)
-    assert all(isinstance(one, Piece) for _, one in checkpoint.pieces(keep=False))
+    assert kept.keys() == (set() if kind is None else matrices)
+    for name, stack in kept.items():
+        assert stack.matrix is not None
+        assert np.array_equal(stack.matrix.dequantise().numpy(), checkpoint.array(name)), name
+    assert all(isinstance(piece.values, torch.Tensor) for _, piece in checkpoint.pieces(keep=False))
 
 
 def test_pieces_are_the_tensors_row_by_row_in_the_files_dtype(tmp_path: Path) -> None:
