@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .config import BLOCK_SIZE, EngineConfig
 from .errors import ModelError
-from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit, kv_dtype, memory_on_cpu
+from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit, kv_dtype, memory_on_cpu, no_more_than
 from .execution.runners import Choice, choose
 from .loading.checkpoint import Checkpoint, open_checkpoint
 from .memory import Memory, memory_here
@@ -130,8 +130,10 @@ def _fit(checkpoint: Checkpoint, config: EngineConfig) -> ModelFit:
     weights = _weights(checkpoint, config, choice)
     memory = _memory_of_gpu() if choice.device == "cuda" else memory_here()
     taken = next(iter(weights.values())) + (BESIDE if choice.device == "cpu" else 0)
-    if choice.device == "cpu" or config.kv_memory is not None:
+    if choice.device == "cpu":
         kv_memory = memory_on_cpu(config)
+    elif config.kv_memory is not None:
+        kv_memory = no_more_than(memory.total, config.kv_memory)
     else:
         kv_memory = max(0, int(config.gpu_memory * memory.total) - (memory.total - memory.free) - taken)
     kept = kv_dtype(config, choice.dtype)

@@ -127,8 +127,13 @@ def arguments_of(arguments: object, where: str) -> str:
     """The text of a call's arguments as a client sends them back. Raises ApiError."""
     if isinstance(arguments, str):
         try:
-            if isinstance(json.loads(arguments or "{}"), dict):
+            if isinstance(json.loads(arguments or "{}", parse_constant=_no_number), dict):
                 return arguments or "{}"
         except (ValueError, RecursionError):
             pass
     raise _invalid(where, "The text of a JSON object is needed.")
+
+
+def _no_number(name: str) -> None:
+    """NaN and the infinities, which Python reads and JSON does not have."""
+    raise ValueError(name)

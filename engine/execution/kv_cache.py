@@ -1,6 +1,7 @@
 """How many KV blocks fit the memory given for them. Not which sequence holds which: that is policy's block pool."""
 from ..config import BLOCK_SIZE, EngineConfig
 from ..errors import ModelError
+from ..memory import memory_here
 from ..models.config import ModelConfig
 from .quality import EXACT_ABOVE
 
@@ -34,7 +35,15 @@ def blocks_that_fit(memory: int, model: ModelConfig, kept: str) -> int:
 
 def memory_on_cpu(config: EngineConfig) -> int:
     """Bytes for KV: those asked for, or a part of what a machine has that does other things too."""
-    return ON_CPU if config.kv_memory is None else config.kv_memory
+    return ON_CPU if config.kv_memory is None else no_more_than(memory_here().total, config.kv_memory)
+
+
+def no_more_than(total: int, asked: int) -> int:
+    """kv_memory as it was asked for. ModelError where a machine of `total` bytes (0: nobody knows) never has it: some
+    systems would give it, and end the process once it is used."""
+    if 0 < total < asked:
+        raise ModelError(f"kv_memory is {asked / 1e9:.1f} GB, and there are {total / 1e9:.1f} GB in all")
+    return asked
 
 
 def context_limit(config: EngineConfig, model: ModelConfig) -> int:

@@ -52,7 +52,7 @@ def _refusal(text: str, error: Exception) -> RefusedFrame:
         envelope = _envelope.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return RefusedFrame("invalid_json", "An event is a JSON object.")
-    if str(error).endswith("`$.type`") or "required field `type`" in str(error):
+    if str(error).endswith("`$.type`") or str(error).endswith("required field `type`"):  # the event's own
         refused = RefusedFrame("unknown_type", "There is no event of this type.", param="type")
     else:
         known = invalid_field(error)

@@ -89,6 +89,8 @@ def _params(engine: Engine, given: dict[str, Any], names: Mapping[str, str]) -> 
     """`max_completion_tokens` is the later name of `max_tokens`; a refusal speaks of the one that was sent."""
     renamed = _NEW_MAX in given
     if renamed:
+        if "max_tokens" in given:
+            raise invalid(_NEW_MAX, "Not together with `max_tokens`.")
         given["max_tokens"] = given.pop(_NEW_MAX)
     try:
         with engine_refusals(names=names):

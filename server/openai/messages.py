@@ -43,7 +43,8 @@ def _message(given: object, where: str) -> ChatMessage:
     role = given.get("role")
     if role not in ROLES:
         raise invalid(f"{where}.role", f"One of {', '.join(ROLES)}.")
-    others = {k: v for k, v in given.items() if k not in ("role", "content", "name") and v is not None}
+    others = {k: v for k, v in given.items() if k not in ("role", "content") and v is not None}
+    _text(others.pop("name", ""), f"{where}.name")  # a note: the models' templates have no place for it
     reasoning, call_id = "", None
     calls: tuple[ToolCall, ...] = ()
     if role == "assistant":

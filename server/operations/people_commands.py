@@ -100,7 +100,11 @@ async def _database(data: Path, *, new: bool = False) -> AsyncIterator[Database]
 def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
-    password = getpass.getpass("Password: ")
-    if getpass.getpass("Once more: ") != password:
+    try:
+        password = getpass.getpass("Password: ")
+        again = getpass.getpass("Once more: ")
+    except EOFError as error:
+        raise ApiError("invalid_field", "No password was given (see --password-stdin).", param="password") from error
+    if again != password:
         raise ApiError("invalid_field", "The two passwords differ.", param="password")
     return password

@@ -29,14 +29,26 @@ DEFAULT_MODEL = KnownModel(
 
 
 def find_model(name: str, models_dir: Path) -> Path:
-    """A model that is here already, by a path, a source as `pull` takes it, or its name in `models_dir`."""
+    """A model that is here already, by a path, a source as `pull` takes it, or its name in `models_dir`.
+
+    Raises PullError.
+    """
+    try:
+        return _find(name, models_dir)
+    except OSError as error:  # a name that no file can have, a folder that may not be read
+        raise PullError(f"{name[:80]!r}: {error.strerror or error}") from error
+
+
+def _find(name: str, models_dir: Path) -> Path:
     place = place_of(name, models_dir)
     if place is not None:
         if not (models := models_in(place)):
             raise PullError(f"{name} is not here yet; get it with: hamdam pull {name}")
         return the_one(name, models)
-    if Path(name).exists():
-        return Path(name)
+    if (path := Path(name)).exists():
+        if not (path.is_file() or path.is_dir()):
+            raise PullError(f"{name} is neither a file nor a folder")  # reading a pipe would wait for ever
+        return path
     here = [found for folder in _folders(models_dir) for found in models_in(folder)]
     for found in here:
         if name in (found.name, found.name.removesuffix(".gguf"), found.relative_to(models_dir).as_posix()):
@@ -47,11 +59,13 @@ def find_model(name: str, models_dir: Path) -> Path:
 
 def already_here(source: str, models_dir: Path) -> Path | None:
     """What `pull` would give, where it need fetch nothing for it."""
+    if not source.strip():
+        raise PullError("no model is named")  # Path("") is the folder that one stands in
     place = place_of(source, models_dir)
     try:
         models = models_in(place) if place is not None else [Path(source)] if Path(source).exists() else []
     except OSError as error:
-        raise PullError(f"{source}: {error.strerror or error}") from error
+        raise PullError(f"{source[:80]!r}: {error.strerror or error}") from error
     return the_one(source, models) if models else None
 
 

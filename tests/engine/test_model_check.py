@@ -90,6 +90,15 @@ def test_what_the_kv_memory_holds_bounds_a_conversation(tmp_path: Path) -> None:
     assert fit_of(write_folder(tmp_path), kv_memory=4 * 16 * KV * 4).context == 65
 
 
+def test_kv_memory_that_no_part_of_the_machine_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path)
+    assert "kv_memory is 1152921504.6 GB, and there are" in why_not(folder, kv_memory=1 << 60)
+    monkeypatch.setattr(runners, "_on_gpu", lambda config: True)
+    monkeypatch.setattr(model_check, "_memory_of_gpu", lambda: Memory(1 << 20, 1 << 20))
+    assert fit_of(folder, device="auto", kv_memory=1 << 20).kv_memory == 1 << 20
+    assert "kv_memory is 0.0 GB, and there are 0.0 GB in all" in why_not(folder, device="auto", kv_memory=1 + (1 << 20))
+
+
 def test_lengths_end_with_the_models_own(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, CONFIG | {"max_position_embeddings": 10_000})
     assert [room.tokens for room in fit_of(folder).rooms] == [2_048, 8_192, 10_000]

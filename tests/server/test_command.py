@@ -120,6 +120,15 @@ def test_a_password_is_asked_for_twice_where_it_is_typed(tmp_path: Path, monkeyp
     assert hamdam("user", "add", "ana") == 0
 
 
+def test_where_nobody_can_type_a_password_that_is_said_in_one_line(monkeypatch, capsys) -> None:
+    def ended(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("getpass.getpass", ended)
+    assert hamdam("user", "add", "ana") == 1
+    assert capsys.readouterr().err == "hamdam: No password was given (see --password-stdin).\n"
+
+
 def test_what_the_command_does_is_in_the_audit_log(ana: str, tmp_path: Path, capsys) -> None:
     hamdam("key", "add", "ana")
     hamdam("user", "disable", "ana")

@@ -7,7 +7,6 @@ from hamdam.engine import (
     CONTEXTS,
     PROMPTS,
     STEPS,
-    Driver,
     Point,
     Ratio,
     Skipped,
@@ -33,6 +32,9 @@ QUICK_BATCHES, QUICK_CONTEXTS, QUICK_PROMPTS, QUICK_STEPS = (1, 16), (128,), (51
 def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
     """Raises BenchError, ReportError, ModelError or PullError; an interrupt ends it with what is done."""
     earlier = engine_figures(asked.against) if isinstance(asked.against, Path) else []
+    door = None
+    if isinstance(asked.against, str):  # a peer that does not answer is told before a model is opened for it
+        door = open_door(asked.against, model=asked.against_model, key=asked.against_key)
     work, progress = _work(asked), Progress()
     progress(0, 1, "opening the model")
     driver, model = open_driver(
@@ -40,7 +42,7 @@ def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
         device=settings.device, dtype=settings.dtype, threads=asked.threads, temperature=asked.temperature,
         kv_memory=settings.kv_memory if asked.kv_memory else None, cache=DataFolder(settings.data).cache,
     )
-    theirs = _peer(asked, driver) if isinstance(asked.against, str) else None
+    theirs = CompletionsPeer(door, driver.runner.vocab_size, temperature=asked.temperature) if door else None
     told = about(
         "engine", model=model, description=driver.description, threads=asked.threads,
         options={"repeats": asked.repeats, "temperature": asked.temperature, "quick": asked.quick},
@@ -75,8 +77,3 @@ def _work(asked: argparse.Namespace) -> list[Workload]:
         else (BATCHES, CONTEXTS, PROMPTS, STEPS)
     )
     return workloads(asked.batch or batches, asked.context or contexts, prompts, steps=steps)
-
-
-def _peer(asked: argparse.Namespace, driver: Driver) -> CompletionsPeer:
-    door = open_door(asked.against, model=asked.against_model, key=asked.against_key)
-    return CompletionsPeer(door, driver.runner.vocab_size, temperature=asked.temperature)

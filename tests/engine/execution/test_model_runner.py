@@ -60,6 +60,7 @@ def test_a_cache_key_tells_weights_and_dtype_apart(tmp_path: Path) -> None:
     ("knobs", "words"),
     [
         ({"kv_memory": BLOCK_BYTES - 1}, f"one block of 16 tokens takes {BLOCK_BYTES}"),
+        ({"kv_memory": 1 << 60}, "kv_memory is 1152921504.6 GB, and there are"),
         ({"max_context": 129}, "max_context is 129; the model was trained for 128"),
         ({"dtype": "int3"}, "dtype 'int3' is not known"),
         ({"device": "abacus"}, "device 'abacus' is not known"),

@@ -64,6 +64,8 @@ def test_an_unknown_type_is_named_as_that(frame: str) -> None:
         ({"type": "response.create", "client_id": "c",
           "input": [{"type": "message", "role": "user", "content": [{"type": "input_image", "url": "x"}]}]},
          "input[0].content[0].type"),
+        ({"type": "response.create", "client_id": "c", "input": [{}]}, "input[0].type"),
+        ({"type": "response.create", "client_id": "c", "input": [{"role": "user"}]}, "input[0].type"),
         ({"type": "ping", "event_id": "e" * 65}, "event_id"),
     ],
 )  # fmt: skip

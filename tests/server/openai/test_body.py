@@ -118,6 +118,7 @@ async def test_bad_bodies_are_refused_and_the_server_lives(world: World) -> None
             (b'{"messages": [{"role": "tool", "content": "x"}]}', "invalid_field"),
             (b'{"messages": [{"role": "user", "content": "x", "tool_calls": [{}]}]}', "invalid_field"),
             (b'{"messages": [{"role": "user", "content": "x", "secret": 1}]}', "invalid_field"),
+            (b'{"messages": [{"role": "user", "content": "x", "name": {}}]}', "invalid_field"),
         ):  # fmt: skip
             refused = await http.post(URL, content=content)
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, code), content[:60]
@@ -126,6 +127,15 @@ async def test_bad_bodies_are_refused_and_the_server_lives(world: World) -> None
         assert (await http.post(URL, json=body())).status_code == 200
     async with world.http() as nobody:
         assert (await nobody.post(URL, json=body())).status_code in (401, 403)
+
+
+@in_world()
+async def test_a_bound_of_the_answer_that_is_given_twice_is_refused(world: World) -> None:
+    async with world.http(await world.key("ana")) as http:
+        refused = await http.post(URL, json=body(max_tokens=2, max_completion_tokens=3))
+        assert refused.json()["error"]["param"] == "max_completion_tokens"
+        answered = await http.post(URL, json=body(max_tokens=None, max_completion_tokens=3))
+        assert answered.json()["usage"]["completion_tokens"] <= 3
 
 
 @in_world()

@@ -192,6 +192,7 @@ WRONG_MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
     ([called(), {"role": "user", "content": "x", "tool_call_id": "c1"}], "messages[1].tool_call_id"),
     ([called(arguments="{")], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments="[]")], "messages[0].tool_calls[0].function.arguments"),
+    ([called(arguments='{"a": NaN}')], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments={})], "messages[0].tool_calls[0].function.arguments"),
     ([called(name=5)], "messages[0].tool_calls[0].function.name"),
     ([called(name="a<|im_end|>")], "messages[0].tool_calls[0].function.name"),

@@ -1,5 +1,6 @@
 """The model that serve opens: the default is fetched, any other must be here; progress is quiet where nobody looks."""
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from hamdam.engine import EngineConfig
 from hamdam.server.operations import models, pull
 from hamdam.server.operations.models import ProgressLine, engine_for, model_path
-from hamdam.server.operations.sources import DEFAULT_MODEL, PullError
+from hamdam.server.operations.sources import DEFAULT_MODEL, PullError, already_here
 from hamdam.server.settings import Limits, Settings
 
 
@@ -48,6 +49,18 @@ def test_another_model_is_never_fetched_by_a_start(tmp_path: Path, pulled) -> No
             model_path(Settings(data=tmp_path, model=name))
     (tmp_path / "mine.gguf").touch()
     assert model_path(Settings(data=tmp_path, model=str(tmp_path / "mine.gguf"))) == tmp_path / "mine.gguf"
+    assert pulled == []
+
+
+def test_what_can_be_no_model_is_refused_in_one_line(tmp_path: Path, pulled) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    for name, words in ((str(tmp_path / "pipe.gguf"), "neither a file nor a folder"), ("x" * 5000, "name too long")):
+        with pytest.raises(PullError, match=words) as refused:
+            model_path(Settings(data=tmp_path, model=name))
+        assert len(str(refused.value)) < 300
+    for name, words in ((" ", "no model is named"), ("x" * 5000, "name too long")):
+        with pytest.raises(PullError, match=words):
+            already_here(name, tmp_path)
     assert pulled == []
 
 

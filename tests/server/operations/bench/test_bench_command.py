@@ -251,3 +251,11 @@ def test_a_file_of_another_bench_is_refused_before_anything_is_measured(tmp_path
         printed = capsys.readouterr()
         assert re.search(r"is a report of bench (chat|engine), not of bench", printed.err)
         assert printed.err.count("\n") == 1
+
+
+def test_a_peer_that_does_not_answer_is_told_before_a_model_is_opened(monkeypatch, capsys) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(engine, "open_driver", opened.append)
+    assert bench("engine", *PYTORCH, "--against", "http://127.0.0.1:1") == 2
+    assert opened == []
+    assert re.fullmatch(r"hamdam: http://127.0.0.1:1 does not answer: .*\n", capsys.readouterr().err)
