@@ -8,11 +8,15 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a client offers the model. `parameters` is the JSON schema of its arguments, an object's."""
+    """A function that a client offers the model. `parameters` is the JSON schema of its arguments, an object's.
+
+    With `strict` every call of it has arguments of that schema, also one that the model makes by itself.
+    """
 
     name: str
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

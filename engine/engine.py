@@ -118,7 +118,8 @@ class Engine:
             sequence = self._sequence(ids, params, owner, session_id, matcher)
             sequence.thinking = self._thinking(chat, ids, params)
             answer = self.codec.answer_stream(
-                chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs
+                chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs,
+                in_form=matcher is not None,
             )
         except BaseException:
             self._give_back(owner)
@@ -223,24 +224,34 @@ class Engine:
         return Thinking(params.thinking_budget, *tokens, inside=self.codec.thought_end(chat, ids) is not None)
 
     async def _matcher(self, chat: Chat, ids: list[int], params: SamplingParams, owner: Owner) -> Matcher | None:
-        form = self.codec.call_form(chat, chat.must_call) if chat.must_call else params.structured_outputs
-        if form is None:
+        """Calls that have to be made; a form, or calls in its place; calls by their schemas wherever they are made."""
+        form = None if chat.must_call else params.structured_outputs
+        free = form is None and not chat.must_call
+        if free and not any(tool.strict for tool in chat.tools):
             return None
+        field = FIELD if form is not None else "tools"
+        if chat.tools and not chat.must_call and not self.codec.calls_are_text:
+            why = "this model calls in messages of their own, which no schema holds and which cannot stand for a form"
+            raise InvalidField("tools", why)
         if not (self.runner.eos_ids or params.stop_token_ids):
-            raise InvalidField(FIELD, "this model has no token that ends an answer; stop_token_ids are needed")
-        try:
-            grammar = await self._grammars.compiled(form, owner.id)
-        except InvalidField as refusal:
-            raise (await self._bad_tool(chat, owner, refusal) if chat.must_call else refusal) from refusal
-        matcher = grammar.matcher(self.codec.thought_end(chat, ids))
+            raise InvalidField(field, "this model has no token that ends an answer; stop_token_ids are needed")
+        grammars = [await self._grammars.compiled(form, owner.id)] if form is not None else []
+        if chat.tools:
+            calls = self.codec.free_forms(chat) if free else [self.codec.call_form(chat, chat.must_call)]
+            try:
+                grammars += [await self._grammars.compiled(one, owner.id) for one in calls]
+            except InvalidField as refusal:
+                raise await self._bad_tool(chat, owner, refusal) from refusal
+        ahead = self.codec.thought_ahead(chat, ids) if free else None
+        matcher = Matcher(grammars, self.codec.thought_end(chat, ids), ahead)
         if chat.continue_last and not matcher.begin("".join(chat.messages[-1].parts)):
-            raise InvalidField(FIELD, "the answer that is to go on does not follow it")
+            raise InvalidField(field, "the answer that is to go on does not follow it")
         return matcher
 
     async def _bad_tool(self, chat: Chat, owner: Owner, refusal: InvalidField) -> InvalidField:
         """Which of the tools it is whose schema cannot be held to."""
         for index, tool in enumerate(chat.tools):
-            if tool.name in chat.must_call:
+            if tool.strict or tool.name in chat.must_call:
                 try:
                     await self._grammars.compiled(self.codec.call_form(chat, (tool.name,)), owner.id)
                 except InvalidField as own:

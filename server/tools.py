@@ -3,7 +3,8 @@
     /v1         tools: [{type: "function", function: {name, description?, parameters?, strict?}}]
     WebSocket   tools: [{type: "function", name, description?, parameters?, strict?}]
 
-A refusal names the tool, too: one bad one among twenty is to be found.
+A refusal names the tool, too: one bad one among twenty is to be found. Whether a schema can be held to, where `strict`
+asks for that, the engine says.
 """
 import json
 import re
@@ -80,10 +81,11 @@ def _tool(given: object, where: str, part: str | None) -> Tool:
             raise refuse(f".{field}", "there is no such field here")
     if not isinstance(function.get("description") or "", str):
         raise refuse(".description", "a text is needed")
-    if function.get("strict") not in (None, False):
-        raise refuse(".strict", "arguments are not held to their schema here")
+    strict = function.get("strict") or False
+    if not isinstance(strict, bool):
+        raise refuse(".strict", "true or false is needed")
     _check_parameters(function.get("parameters"), refuse)
-    return Tool(name, function.get("description"), function.get("parameters"))
+    return Tool(name, function.get("description"), function.get("parameters"), strict)
 
 
 def _check_parameters(given: object, refuse: Callable[[str, str], ApiError]) -> None:

@@ -42,6 +42,7 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     ),
     "llguidance": (
         "engine/grammar", "engine/execution/test_masks.py", "engine/test_opening.py", "server/test_must_call.py",
+        "server/test_strict_tools.py",
     ),
     "transformers": (
         "engine/loading/test_gguf_tokenizer.py",

@@ -52,11 +52,18 @@ class RandomRunner:
 
 
 def random_engine(
-    wish: Wish | None = None, *, seed: int = 0, template: str = CHATML, added: tuple[str, ...] = (), **config: Any
+    wish: Wish | None = None,
+    *,
+    seed: int = 0,
+    template: str = CHATML,
+    added: tuple[str, ...] = (),
+    special: tuple[str, ...] = (),
+    **config: Any,
 ) -> Engine:
-    """An Engine that is not started yet, over a tokenizer of bytes and of what is `added`."""
+    """An Engine that is not started yet, over a tokenizer of bytes, and of what is `added` or `special`."""
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in added])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     ends = frozenset(tokenizer.token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>"))
     runner = RandomRunner(tokenizer.get_vocab_size() + PADDING, ends, wish, seed=seed)
     codec = Codec(tokenizer, template, bos_text="", eos_text="<|im_end|>", bos_id=None, eos_ids=ends)

@@ -54,12 +54,8 @@ def quoted(regex: str) -> str:
 
 def _grammar(source: str, field: str) -> str:
     """The client's own, with each JSON schema in it checked like any other."""
-    if found := _OPTION.search(source):
-        raise InvalidField(field, f"the option `{found[1]}` of a rule is not enforced here")
-    for bound in _BOUND.finditer(source):
-        if any(int(number) > MAX_REPETITIONS for number in bound.groups() if number):
-            raise InvalidField(field, f"at most {MAX_REPETITIONS} repetitions are taken")
     first, *others = source.split("%json")
+    _check_rules(first, field)
     parts = [first]
     for other in others:
         text = other.lstrip()
@@ -69,5 +65,15 @@ def _grammar(source: str, field: str) -> str:
             raise InvalidField(field, "a JSON schema is needed after %json") from error
         if not isinstance(schema, dict):
             raise InvalidField(field, "a JSON schema is needed after %json, as an object")
+        _check_rules(text[end:], field)
         parts.append(_json(schema) + text[end:])
     return "".join(parts)
+
+
+def _check_rules(source: str, field: str) -> None:
+    """Of what stands between schemas."""
+    if found := _OPTION.search(source):
+        raise InvalidField(field, f"the option `{found[1]}` of a rule is not enforced here")
+    for bound in _BOUND.finditer(source):
+        if any(int(number) > MAX_REPETITIONS for number in bound.groups() if number):
+            raise InvalidField(field, f"at most {MAX_REPETITIONS} repetitions are taken")

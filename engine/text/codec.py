@@ -12,7 +12,7 @@ from ..policy.structured_outputs import Opening, StructuredOutputs
 from . import harmony
 from .answer_stream import AnswerStream
 from .call_format import HERMES, CallFormat
-from .call_grammar import call_grammar
+from .call_grammar import call_grammar, free_grammar
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
@@ -90,13 +90,13 @@ class Codec:
         return (data.decode("utf-8", "replace") if data else self._name(token) or ""), data
 
     def texts(self, size: int) -> list[bytes]:
-        """What each of the first `size` ids says: nothing where it is a control token, or no token at all.
+        """What each of the first `size` ids says in a grammar: nothing where it is a control token, or no token at all.
 
-        The tags of calls are heard, as far as they have a text: a grammar may ask for them.
+        The tags of calls are heard: a grammar may ask for them.
         """
-        calls = {self._tokenizer.added[tag] for tag in self._calls.tags if tag in self._tokenizer.added}
-        silent = self._tokenizer.control_ids - calls
-        return [b"" if token in silent else self._bytes[token] for token in range(size)]
+        texts = [b"" if token in self._tokenizer.control_ids else self._bytes[token] for token in range(size)]
+        spoken = self._spoken(self._calls.tags)
+        return [spoken.get(token, text) for token, text in enumerate(texts)]
 
     def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
         """`prompt_ids`: what the text goes on from: a raw completion's prompt, an answer to continue. Else nothing."""
@@ -117,27 +117,42 @@ class Codec:
         *,
         include_stop: bool = False,
         logprobs: bool = False,
+        in_form: bool = False,
     ) -> AnswerStream:
-        """The parts of the answer to this chat, whose prompt are these ids."""
+        """The parts of the answer to this chat, whose prompt are these ids. in_form: a grammar holds it (`texts`)."""
         begun = chat.messages[-1] if chat.continue_last else None
         splitter = self._splitter(chat, prompt_ids)
         calls = None
         if chat.tools:
             calls = CallParser(self._calls, {tool.name for tool in chat.tools}, going_on=begun is not None)
         tags = [self._tags.opening, self._tags.closing] if splitter and self._tags else []
-        tags += self._calls.tags if calls else ()
-        spoken = {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
+        tags += self._calls.tags if calls or in_form else ()
         heard = harmony.LETTERS if self._harmony else {}
         letters = {self._tokenizer.added[tag]: letter.encode() for tag, letter in heard.items()}
-        detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), spoken, letters)
+        detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), self._spoken(tags), letters)
         log = TokenLog(self.spelled) if logprobs else None
         text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
         return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
 
-    def call_form(self, chat: Chat, names: Collection[str]) -> StructuredOutputs:
-        """What an answer is that has to call one of these tools. Raises InvalidField."""
-        tools = [tool for tool in chat.tools if tool.name in names]
-        return StructuredOutputs.from_dict({"grammar": call_grammar(self._calls, tools, several=chat.parallel_calls)})
+    def call_form(self, chat: Chat, names: Collection[str] = ()) -> StructuredOutputs:
+        """What an answer is that calls one of the chat's tools, or of those with these names.
+
+        Arguments follow their schemas where the tool is strict or has to be called.
+        """
+        tools = [tool for tool in chat.tools if not names or tool.name in names]
+        held = {tool.name for tool in tools if tool.strict or tool.name in chat.must_call}
+        return StructuredOutputs("grammar", call_grammar(self._calls, tools, held, several=chat.parallel_calls))
+
+    @property
+    def calls_are_text(self) -> bool:
+        """Whether calls stand in an answer's text, where a grammar may hold them; else in messages of their own."""
+        return not self._harmony
+
+    def free_forms(self, chat: Chat) -> list[StructuredOutputs]:
+        """What an answer is that may call one of the chat's tools: one of these."""
+        held = {tool.name for tool in chat.tools if tool.strict}
+        free = free_grammar(self._calls, chat.tools, held, several=chat.parallel_calls)
+        return [StructuredOutputs("grammar", free), *([self.call_form(chat)] if self._calls.bare else [])]
 
     def thought_tokens(self) -> tuple[int, int] | None:
         """The tokens around a thought; None where this model does not think, or writes its tags in words."""
@@ -156,6 +171,19 @@ class Codec:
         if self._tags is None or splitter is None or not splitter.inside:
             return None
         return self._tokenizer.added.get(self._tags.closing, self._tags.closing.encode())
+
+    def thought_ahead(self, chat: Chat, prompt_ids: Sequence[int]) -> tuple[bytes | int, bytes | int] | None:
+        """What begins and what ends a thought that may come first: tokens, or their texts. None: there is none."""
+        splitter = self._splitter(chat, prompt_ids)
+        if self._tags is None or splitter is None or splitter.inside:
+            return None
+        opening, closing = self._tags.opening, self._tags.closing
+        added = self._tokenizer.added
+        return added.get(opening, opening.encode()), added.get(closing, closing.encode())
+
+    def _spoken(self, tags: Iterable[str]) -> dict[int, bytes]:
+        """Tags that are tokens, with their texts."""
+        return {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
 
     def _splitter(self, chat: Chat, prompt_ids: Sequence[int]) -> Splitter | None:
         begun = chat.messages[-1] if chat.continue_last else None

@@ -122,7 +122,6 @@ class Asking:
             ("sampling.n", ask.params.n != 1, "A conversation has one answer at a time."),
             ("sampling.prompt_logprobs", ask.params.prompt_logprobs is not None, "Only /v1 tells these."),
             ("input", len(asked.input or ()) > 1 and ask.question is not None, "One message, or what came of calls."),
-            ("tools", bool(ask.tools and ask.params.structured_outputs), "Not together with a form of the answer."),
         ):
             if wrong:
                 raise ApiError("invalid_field", why, param=field)

@@ -13,7 +13,7 @@ from hamdam.engine import Chat, Engine, SamplingParams
 
 from ..chat.refusals import engine_refusals
 from ..errors import ApiError
-from ..text_format import ENGINES, read_text_format
+from ..text_format import read_text_format
 from ..tools import choose, read_tools
 from .messages import Neutral, invalid, read_messages, refuse_others
 
@@ -62,8 +62,6 @@ def read_body(body: bytes, engine: Engine) -> Asked:
     include_usage = _include_usage(given.pop("stream_options", {}))
     form = read_text_format(given.pop(_FORM, None), _FORM, part="json_schema")
     sampling = {name: given.pop(name) for name in list(given) if name in SAMPLING or name == _NEW_MAX}
-    if tools and (form.structured_outputs or sampling.get(ENGINES)):
-        raise invalid("tools", "Not together with a form of the answer: a call would not have it.")
     params = _params(engine, form.added_to(sampling, _FORM), form.names)
     if stream and params.prompt_logprobs is not None:
         raise invalid("prompt_logprobs", "Not of an answer that streams.")

@@ -128,7 +128,7 @@ def test_e06_a_schema_that_cannot_be_held_to_names_its_tool(tmp_path: Path) -> N
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.opener)
 def test_every_format_that_is_asked_for_is_one_that_is_read(form) -> None:
     tools = [Tool(name, None, schema) for name, schema in TOOLS.items()]
-    source = lark(StructuredOutputs("grammar", call_grammar(form, tools, several=False)))
+    source = lark(StructuredOutputs("grammar", call_grammar(form, tools, set(TOOLS), several=False)))
     assert llguidance.LLMatcher.validate_grammar(source) == ""
     word = "parameters" if form.bare else "arguments"
     written = {

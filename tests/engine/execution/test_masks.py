@@ -15,7 +15,7 @@ from hamdam.engine.execution.masks import ALL_BANNED, limits
 from hamdam.engine.execution.model_runner import load_runner
 from hamdam.engine.execution.sampler import sample
 from hamdam.engine.grammar.grammars import Grammars
-from hamdam.engine.grammar.matcher import NO_TOKEN, Grammar
+from hamdam.engine.grammar.matcher import NO_TOKEN, Grammar, Matcher
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.engine.policy.batch import Broken
 from hamdam.engine.policy.sampling_params import SamplingParams
@@ -50,7 +50,7 @@ def compiled(grammars: Grammars, **kind: Any) -> Grammar:
 def asking(grammar: Grammar, id: int = 1, **params: Any) -> Sequence:
     ends = frozenset({0, END})
     return sequence(
-        id, [5, 6, 7], params=SamplingParams(**{"temperature": 0} | params), matcher=grammar.matcher(), stop_ids=ends,
+        id, [5, 6, 7], params=SamplingParams(**{"temperature": 0} | params), matcher=Matcher([grammar]), stop_ids=ends,
         held_back_ids=ends, max_tokens=params.get("max_tokens", 60),
     )
 

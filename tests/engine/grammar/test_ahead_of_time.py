@@ -8,6 +8,7 @@ from stepping import run, scheduler_for, sequence
 from tiny_models import CONFIG
 
 from hamdam.engine.grammar.grammars import Grammars
+from hamdam.engine.grammar.matcher import Matcher
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.engine.policy.structured_outputs import StructuredOutputs
@@ -24,7 +25,7 @@ def sequences(grammars: Grammars) -> list[Sequence]:
         sequence(
             number, range(90 + number, 110 + number), seed=number, max_tokens=40,
             params=SamplingParams(temperature=1.0), stop_ids=frozenset({END}), held_back_ids=frozenset({END}),
-            **({"matcher": grammars._compile(form).matcher()} if number % 3 else {}),
+            **({"matcher": Matcher([grammars._compile(form)])} if number % 3 else {}),
         )
         for number in range(6)
     ]

@@ -33,7 +33,7 @@ def grammars() -> Iterator[Grammars]:
 
 
 def matcher(grammars: Grammars, **kind: Any) -> Matcher:
-    return grammars._compile(StructuredOutputs.from_dict(kind)).matcher()
+    return Matcher([grammars._compile(StructuredOutputs.from_dict(kind))])
 
 
 def refusal(grammars: Grammars, **kind: Any) -> str:

@@ -113,7 +113,7 @@ async def test_what_is_wrong_with_tools_and_outputs_is_refused_by_name(world: Wo
             ({"conversation": {}, "input": [output(first, "a")]}, "input[0].call_id"),
             (here | {"input": [message], "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
             (here | {"input": [message], "tools": [WEATHER, WEATHER]}, "tools[1].name"),
-            (here | {"input": [message], "tools": [WEATHER], "text": {"format": {"type": "json_object"}}}, "tools"),
+            (here | {"input": [message], "tools": [WEATHER | {"strict": 1}]}, "tools[0].strict"),
         ):  # fmt: skip
             error = await ana.refused(type="response.create", client_id="c", **given)
             assert (error["code"], error["param"]) == ("invalid_field", param)

@@ -153,7 +153,7 @@ WRONG_TOOLS: list[tuple[object, str]] = [
     ([tool(name="")], "tools[0].function.name"),
     ([WEATHER, TIME, WEATHER], "tools[2].function.name"),
     ([tool(description=5)], "tools[0].function.description"),
-    ([tool(strict=True)], "tools[0].function.strict"),
+    ([tool(strict="yes")], "tools[0].function.strict"),
     ([tool(secret=1)], "tools[0].function.secret"),
     ([WEATHER | {"secret": 1}], "tools[0].secret"),
     ([tool(parameters=[])], "tools[0].function.parameters"),
@@ -215,5 +215,3 @@ async def test_calls_and_results_that_are_none_are_refused_by_name(world: World)
         ):  # fmt: skip
             refused = await http.post(URL, json=body(tool_choice=choice, **fields))
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
-        refused = await http.post(URL, json=body(response_format={"type": "json_object"}))
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")

@@ -1,0 +1,234 @@
+"""Calls by grammar over random logits: strict ones that a model makes by itself, and calls beside a form."""
+import asyncio
+import json
+from collections.abc import Sequence as Ordered
+from typing import Any
+
+import jsonschema
+import pytest
+from asked import ANYONE, structured
+from random_runner import random_engine
+from scripted import CHATML
+from tool_templates import LLAMA_3, MISTRAL_3, QWEN, TEMPLATES
+
+from hamdam.engine import (
+    Called,
+    Chat,
+    ChatMessage,
+    Engine,
+    Finished,
+    InvalidField,
+    Reasoning,
+    SamplingParams,
+    Text,
+    Tool,
+)
+from hamdam.engine.policy.sequence import Sequence
+from hamdam.engine.text.harmony import LETTERS
+
+COUNT = {
+    "type": "object",
+    "properties": {"many": {"type": "integer", "minimum": 0, "maximum": 9}, "what": {"$ref": "#/$defs/what"}},
+    "required": ["many", "what"],
+    "additionalProperties": False,
+    "$defs": {"what": {"enum": ["%json", "tea {20000}"]}},
+}
+LOOSE = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
+"""What cannot be held to."""
+TOOLS = (Tool("count", None, COUNT, strict=True), Tool("get", None, LOOSE))
+OPENERS = {"qwen": "<tool_call>", "llama": "<|python_tag|>", "mistral": "[TOOL_CALLS]"}
+HEADS = {"qwen": '\n{"name": "c', "llama": '{"name": "c', "mistral": ' [{"name": "c'}
+"""Behind them: how a call of `count` begins."""
+ASKED = {"max_tokens": 400, "temperature": 1}
+
+
+def chat(*tools: Tool, **fields: Any) -> Chat:
+    return Chat((ChatMessage("user", "x"),), tools=tools or TOOLS, **fields)
+
+
+def saying(*said: Ordered[str]) -> Any:
+    """Logits of a model that says one of these, the one its seed names; and then anything."""
+
+    def wish(own: Sequence) -> dict[int, float]:
+        tokens, done = said[own.seed % len(said)], own.num_generated
+        return {wish.engine.codec.encode_text(tokens[done])[0]: 1e4} if done < len(tokens) else {}  # type: ignore
+
+    return wish
+
+
+async def told(engine: Engine, talk: Chat, **asked: Any) -> tuple[list[Any], Finished]:
+    generation = await engine.submit(talk, SamplingParams.from_dict(ASKED | asked), owner=ANYONE)
+    generation.start()
+    *events, end = [event async for event in generation]
+    return events, end
+
+
+def text_of(events: list[Any], kind: type = Text) -> str:
+    return "".join(event.text for event in events if isinstance(event, kind))
+
+
+def calls_of(events: list[Any]) -> list[Any]:
+    return [event.call for event in events if isinstance(event, Called)]
+
+
+def in_engine(said: list[Ordered[str]], scene: Any, **options: Any) -> None:
+    async def main() -> None:
+        wish = saying(*said) if said else None
+        engine = random_engine(wish, **options)
+        if wish is not None:
+            wish.engine = engine
+        engine.start()
+        try:
+            await scene(engine)
+        finally:
+            engine.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["token", "characters"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_strict_call_that_a_model_makes_by_itself_has_arguments_of_its_schema(name: str, special: bool) -> None:
+    opener = OPENERS[name]
+    said = [*"Let's see: {1}\n", *([opener] if special else opener), *HEADS[name]]
+
+    async def scene(engine: Engine) -> None:
+        for seed in range(8):
+            events, end = await told(engine, chat(parallel_calls=False), seed=seed)
+            assert text_of(events) == "Let's see: {1}"
+            [call] = calls_of(events)
+            jsonschema.validate(json.loads(call.arguments), COUNT)
+            assert end.reason == "stop"
+
+    in_engine([said], scene, template=TEMPLATES[name], special=(opener,) if special else ())
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_text_before_a_strict_call_is_free_and_may_be_all(name: str) -> None:
+    texts = ["Hi.", "a { b: <tool_cal", "\n [TOOL_CALLS <|python_tag"]
+
+    async def scene(engine: Engine) -> None:
+        for seed, text in enumerate(texts):
+            events, end = await told(engine, chat(), seed=seed)
+            assert (text_of(events), end.reason) == (text, "stop")
+
+    in_engine([[*text, "<|im_end|>"] for text in texts], scene, template=TEMPLATES[name])
+
+
+def test_a_token_that_goes_on_beyond_the_opener_into_no_call_is_not_drawn() -> None:
+    bad = '>{"oh'
+
+    async def scene(engine: Engine) -> None:
+        liked = {str(engine.codec.encode_text(text)[0]): bias for text, bias in ((bad, 100), (">", 50))}
+        events, _ = await told(engine, chat(TOOLS[0], parallel_calls=False), logit_bias=liked)
+        [call] = calls_of(events)
+        jsonschema.validate(json.loads(call.arguments), COUNT)
+
+    in_engine(["<tool_call"], scene, template=QWEN, added=(bad,))
+
+
+def test_json_at_the_beginning_is_a_strict_call_where_a_model_writes_calls_so() -> None:
+    async def scene(engine: Engine) -> None:
+        for seed in range(4):
+            events, _ = await told(engine, chat(TOOLS[0], parallel_calls=False), seed=seed)
+            [call] = calls_of(events)
+            jsonschema.validate(json.loads(call.arguments), COUNT)
+            assert text_of(events) == ""
+
+    in_engine([["{"]], scene, template=LLAMA_3)
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA_3, MISTRAL_3], ids=TEMPLATES)
+def test_several_strict_calls_follow_one_another(form: str) -> None:
+    first = {
+        QWEN: '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>\n<tool_call>',
+        LLAMA_3: '{"name": "get", "parameters": {}}; {',
+        MISTRAL_3: '[TOOL_CALLS] [{"name": "get", "arguments": {}}, {',
+    }[form]
+
+    async def scene(engine: Engine) -> None:
+        events, _ = await told(engine, chat(TOOLS[1], *TOOLS[:1]))
+        assert len(calls_of(events)) >= 2
+        for call in calls_of(events):
+            assert call.name == "get" or not jsonschema.validate(json.loads(call.arguments), COUNT)
+
+    in_engine([first], scene, template=form)
+
+
+@pytest.mark.parametrize("added", [(), ("<think>", "</think>")], ids=["characters", "tokens"])
+def test_a_model_that_begins_to_think_by_itself_thinks_freely_before_strict_calls(added: tuple[str, ...]) -> None:
+    tags = (["<think>"], ["</think>"]) if added else ("<think>", "</think>")
+    said = [*"\n", *tags[0], *"<tool_call>no", *tags[1], *"\n<tool_call>"]
+
+    async def scene(engine: Engine) -> None:
+        events, _ = await told(engine, chat(TOOLS[0], parallel_calls=False))
+        assert text_of(events, Reasoning) == "<tool_call>no"
+        [call] = calls_of(events)
+        jsonschema.validate(json.loads(call.arguments), COUNT)
+
+    in_engine([said], scene, template=QWEN + "{# <think></think> #}", added=added)
+
+
+FORM = {"type": "object", "properties": {"name": {"const": "Bo"}}, "required": ["name"], "additionalProperties": False}
+FORMS = [{"json": FORM}, {"choice": ["<tool", "b"]}, {"regex": "[ab{]{3}"}, {"grammar": 'start: "a" X\nX: "{" | "b"'}]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("kind", FORMS, ids=lambda kind: next(iter(kind)))
+def test_with_tools_and_a_form_an_answer_is_calls_or_has_the_form(name: str, kind: dict[str, Any]) -> None:
+    opening = HEADS[name] if name == "llama" else OPENERS[name] + HEADS[name]
+    [sort] = kind
+    forms = {"json": '{"name": "B', "choice": "b", "regex": "a", "grammar": "a"}
+
+    async def scene(engine: Engine) -> None:
+        for seed in (0, 1, 2, 3, 4, 5):
+            events, end = await told(engine, chat(TOOLS[0], parallel_calls=False), seed=seed, **structured(**kind))
+            assert end.reason == "stop"
+            if seed % 3 == 0:
+                [call] = calls_of(events)
+                jsonschema.validate(json.loads(call.arguments), COUNT)
+                assert text_of(events) == ""
+            elif seed % 3 == 1:
+                assert text_of(events).startswith(forms[sort])
+                assert sort != "json" or json.loads(text_of(events)) == {"name": "Bo"}
+            assert calls_of(events) or text_of(events)
+
+    in_engine([opening, forms[sort], ""], scene, template=TEMPLATES[name])
+
+
+def test_where_a_call_has_to_be_made_the_form_is_of_no_answer() -> None:
+    async def scene(engine: Engine) -> None:
+        talk = chat(TOOLS[0], must_call=("count",), parallel_calls=False)
+        events, _ = await told(engine, talk, **structured(json=FORM))
+        jsonschema.validate(json.loads(calls_of(events)[0].arguments), COUNT)
+
+    in_engine([], scene, template=QWEN)
+
+
+@pytest.mark.parametrize("template", [*TEMPLATES.values(), CHATML])
+def test_what_cannot_be_held_to_is_refused_by_what_it_is(template: str) -> None:
+    async def scene(engine: Engine) -> None:
+        bad = Tool("bad", None, LOOSE, strict=True)
+        for talk, asked, name in (
+            (chat(*TOOLS, bad), {}, "tools[2]"),
+            (chat(*TOOLS, bad), structured(json=FORM), "tools[2]"),
+            (chat(*TOOLS), structured(json=LOOSE), "structured_outputs.json"),
+            (chat(*TOOLS), structured(regex="("), "structured_outputs.regex"),
+        ):
+            with pytest.raises(InvalidField) as refused:
+                await told(engine, talk, **asked)
+            assert refused.value.name == name
+            assert not name.startswith("tools") or "`bad`" in refused.value.why
+
+    in_engine([], scene, template=template)
+
+
+def test_a_model_whose_calls_are_messages_of_their_own_refuses_what_would_hold_them() -> None:
+    async def scene(engine: Engine) -> None:
+        for talk, asked in ((chat(TOOLS[0]), {}), (chat(TOOLS[1]), structured(json=FORM))):
+            with pytest.raises(InvalidField, match="messages of their own") as refused:
+                await told(engine, talk, **asked)
+            assert refused.value.name == "tools"
+        assert (await told(engine, chat(TOOLS[1]), max_tokens=5))[1].reason == "length"
+
+    in_engine([], scene, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
