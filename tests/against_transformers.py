@@ -54,6 +54,12 @@ class Tried:
         right = torch.stack([self.right[row.sequence.id][row.start + row.count - 1] for row in rows])
         torch.testing.assert_close(self.ops.logits, right, rtol=0, atol=tolerance)
 
+    def share(self, blocks: int = 3) -> None:
+        """The second sequence becomes the first's, with the blocks that the first has computed of its beginning."""
+        first, other = self.sequences[:2]
+        other.ids, other.block_table = first.ids, first.block_table[:blocks] + other.block_table[:1]
+        self.right[1], self.done[1] = self.right[0], 16 * blocks
+
 
 def save(model: PreTrainedModel, folder: Path) -> Path:
     with warnings.catch_warnings(action="ignore"):
@@ -75,9 +81,9 @@ def try_out(
     model: PreTrainedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32",
     max_context: int | None = None,
 ) -> Tried:  # fmt: skip
+    """folder: a folder to save the model in, or a file that holds it already."""
     ops = Recording()
     monkeypatch.setattr(model_runner, "for_device", lambda device, **_: ops)
-    """folder: a folder to save the model in, or a file that holds it already."""
     path = save(model, folder) if folder.is_dir() else folder
     config = EngineConfig(model=path, dtype=dtype, device="cpu", kv_memory=1 << 20, max_context=max_context)
     runner = load_runner(open_checkpoint(path), config)

@@ -55,6 +55,8 @@ def random_tensors(config: dict[str, Any], *, seed: int = 0, head: bool = True) 
         shapes |= {at + "mlp.down_proj.weight": (hidden, inner)}
         if kind == "qwen2" or config.get("attention_bias"):
             shapes |= {at + f"self_attn.{name}_proj.bias": (width,) for name, width in (("q", q), ("k", kv), ("v", kv))}
+        if config.get("attention_bias"):
+            shapes[at + "self_attn.o_proj.bias"] = (hidden,)
         if kind == "qwen3":
             shapes |= {at + "self_attn.q_norm.weight": (head_dim,), at + "self_attn.k_norm.weight": (head_dim,)}
     shapes["model.norm.weight"] = (hidden,)

@@ -30,12 +30,20 @@ BLOCK_BYTES = 2 * 2 * BLOCK_SIZE * 2 * 16 * 2  # key and value, layers, tokens, 
 TOO_CLOSE = 0.01  # of two logits, which are some units apart from their mean
 POISON = 11  # a token whose embedding is not a number
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0 + i for i in range(8)]}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
     "llama": TINY,
     "tied": TINY | {"tie_word_embeddings": True},
     "biases": TINY | {"model_type": "qwen2", "hidden_size": 64},
     "norms of heads": TINY | {"model_type": "qwen3", "head_dim": 32},
     "a window": TINY | {"model_type": "mistral", "sliding_window": 20},
+    "biases on all of attention": TINY | {"attention_bias": True},
+    "linear": TINY | {"rope_scaling": {"rope_type": "linear", "factor": 4}},
+    "dynamic": TINY | {"rope_scaling": {"rope_type": "dynamic", "factor": 4}},
+    "llama3": TINY | {"rope_scaling": LLAMA3},
     "yarn": TINY | {"rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16}},
     "a part of a head turns": TINY | {"model_type": "phi3", "head_dim": 32, "partial_rotary_factor": 0.75},
     "longrope": TINY | {"model_type": "phi3", "original_max_position_embeddings": 16, "rope_scaling": LONG},
@@ -89,6 +97,22 @@ def test_logits_are_near_those_of_float32(tmp_path: Path, config: dict[str, Any]
         assert np.linalg.norm(found - right) < most * np.linalg.norm(right)
         assert np.array_equal(prefilled_logits(runner, ids, len(ids)), found[-1])
         assert np.array_equal(prefilled_logits(runner, ids, 30, 31, 80), found[79])
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_a_prefix_of_anothers_blocks_and_a_mixed_step_change_no_bit(tmp_path: Path, config: dict[str, Any]) -> None:
+    """What is held to float32 above is the same whatever else is computed, and whoever computed the beginning."""
+    texts = [list(range(3, 80)), list(range(90, 121)), [*range(3, 51), 200, 201, 202]]
+    with native(tiny(tmp_path, config), dtype="int16", kv_memory=1 << 21) as runner:
+        right = {prefilled_logits(runner, text, len(text)).tobytes() for text in texts}
+        first, second, third = placed(texts)
+        third.block_table = first.block_table[:3] + third.block_table[3:]  # 48 tokens that the first computes
+        runner.run(Batch([Row(first, 0, 60, sample=False)]))
+        rows = [Row(first, 60, 17, sample=True), Row(second, 0, 31, sample=True), Row(third, 48, 3, sample=True)]
+        assert {row.tobytes() for row in logits_of(runner, rows)} == right  # in an order of the runner's own
+        runner.run(Batch([Row(second, 0, 30, sample=False)]))
+        rows = [Row(third, 50, 1, sample=True), Row(second, 30, 1, sample=True), Row(first, 70, 7, sample=True)]
+        assert {row.tobytes() for row in logits_of(runner, rows)} == right
 
 
 def test_what_the_scheduler_asks_of_a_runner_is_the_models(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "longrope-short": Phi3Config(**TINY, **SOME, **long(original=256, pairs=4, attention_factor=1.2)),
     "phi3": Phi3Config(**TINY, **SOME),
     "phi3-window": Phi3Config(**TINY, **SOME, sliding_window=20),
+    "phi3-long-window-tied": Phi3Config(**TINY, **SOME, sliding_window=200, tie_word_embeddings=True),
     "phi4-partial": Phi3Config(
         **TINY | {"hidden_size": 64, "num_attention_heads": 4}, **SOME, partial_rotary_factor=0.75,
         **long(original=16, pairs=6),
@@ -59,6 +60,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "partial-one-pair": Phi3Config(**TINY | {"num_attention_heads": 4}, **SOME, partial_rotary_factor=0.2),
     "smollm3": SmolLM3Config(**TINY | {"num_hidden_layers": 4}, **SOME),
     "smollm3-listed": SmolLM3Config(**TINY, **SOME, no_rope_layers=[0, 1, 0], attention_bias=True),
+    "smollm3-untied": SmolLM3Config(**TINY, **SOME, no_rope_layer_interval=3, tie_word_embeddings=False),
     "smollm3-window": SmolLM3Config(
         **TINY, **SOME, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=9
     ),
@@ -79,6 +81,7 @@ FAMILIES: dict[str, PreTrainedConfig] = {
         decoder_sparse_step=2, mlp_only_layers=[3],
     ),
     "mixtral": MixtralConfig(**TINY, **EXPERTS, sliding_window=24),
+    "mixtral-no-window": MixtralConfig(**TINY, **EXPERTS, sliding_window=None, tie_word_embeddings=True, head_dim=20),
     "gemma2": Gemma2Config(
         **TINY, **SOME, head_dim=16, sliding_window=12, query_pre_attn_scalar=20, attn_logit_softcapping=4.0,
         final_logit_softcapping=3.0,
@@ -105,6 +108,10 @@ FAMILIES: dict[str, PreTrainedConfig] = {
             "image_size": 28, "patch_size": 14,
         },
         mm_tokens_per_image=4,
+    ),
+    "gpt-oss-long-window": GptOssConfig(
+        **TINY, **SOME, **EXPERTS, head_dim=20, sliding_window=100, rope_parameters={"rope_type": "default"},
+        tie_word_embeddings=True,
     ),
     "gpt-oss": GptOssConfig(**TINY, **SOME, **EXPERTS, head_dim=8, sliding_window=12, rope_parameters=GPT_OSS_YARN),
 }  # fmt: skip
@@ -145,10 +152,8 @@ def test_prefill_and_decode_of_several_in_one_step(tried: Tried) -> None:
 
 def test_a_prefix_whose_blocks_another_conversation_has_computed(tried: Tried) -> None:
     tried.step(LENGTHS[0])
-    first, other = tried.sequences[:2]
-    other.ids, other.block_table = first.ids, first.block_table[:3] + other.block_table[:1]
-    tried.right[1], tried.done[1] = tried.right[0], 48
-    tried.step(0, 5)
+    tried.share()
+    tried.step(0, 5, 40)
     tried.step(0, 1)
 
 

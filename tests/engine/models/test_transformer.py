@@ -30,6 +30,10 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     "mistral-window": MistralConfig(**TINY, sliding_window=24),
     "qwen2": Qwen2Config(**TINY, tie_word_embeddings=True),
     "qwen3": Qwen3Config(**TINY, head_dim=8),
+    "qwen2-untied": Qwen2Config(**TINY, tie_word_embeddings=False),
+    "mistral-long-window": MistralConfig(**TINY, sliding_window=200),
+    "llama-head-dim-20": LlamaConfig(**TINY | {"hidden_size": 120}),
+    "llama-2-mha": LlamaConfig(**TINY | {"num_key_value_heads": 6}),
     "f03-head-dim-above": Qwen3Config(**TINY | {"hidden_size": 40, "num_attention_heads": 8}, head_dim=16),
     "f03-head-dim-below": MistralConfig(**TINY | {"hidden_size": 40, "num_attention_heads": 4}, head_dim=8),
     "f03-one-kv-head": LlamaConfig(**TINY | {"num_key_value_heads": 1}),
@@ -58,6 +62,13 @@ def test_f03_one_token_after_another(tried: Tried) -> None:
 def test_f03_prefill_and_decode_of_several_in_one_step(tried: Tried) -> None:
     for counts in ((20, 5, 0), (1, 11, 40), (1, 1, 0), (38, 0, 0), (1, 0, 0)):
         tried.step(*counts)
+
+
+def test_f03_a_prefix_whose_blocks_another_conversation_has_computed(tried: Tried) -> None:
+    tried.step(LENGTHS[0])
+    tried.share()
+    tried.step(0, 5, 40)
+    tried.step(0, 1)
 
 
 def test_bfloat16_stays_within_its_rounding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
