@@ -13,10 +13,14 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
     MixtralConfig,
     Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
     Qwen3MoeConfig,
     SmolLM3Config,
 )
@@ -33,7 +37,17 @@ YARN = {
     "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
 }  # fmt: skip
 FACTORS = {"short_factor": [1.0 + 0.1 * i for i in range(6)], "long_factor": [2.0 + 0.5 * i for i in range(6)]}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32, "rope_theta": 500.0,
+}  # fmt: skip
 FAMILIES: dict[str, tuple[Arch, PreTrainedConfig]] = {
+    "llama": (Arch.LLAMA, LlamaConfig(**EVEN | {"num_key_value_heads": 4}, attention_bias=True)),
+    "llama3": (Arch.LLAMA, LlamaConfig(**EVEN, rope_parameters=LLAMA3)),
+    "smollm2": (Arch.LLAMA, LlamaConfig(**EVEN, tie_word_embeddings=True)),
+    "mistral": (Arch.LLAMA, MistralConfig(**EVEN, head_dim=8, sliding_window=None)),
+    "qwen2": (Arch.QWEN2, Qwen2Config(**EVEN, tie_word_embeddings=True)),
+    "qwen3": (Arch.QWEN3, Qwen3Config(**EVEN, head_dim=24, rope_parameters=YARN | {"truncate": True})),
     "phi3": (Arch.PHI3, Phi3Config(**EVEN, **SOME, sliding_window=20)),
     "phi4": (
         Arch.PHI3,
@@ -96,10 +110,13 @@ def write(path: Path, arch: Arch, model: PreTrainedModel, kind: Kind = Kind.F32)
     writer.add_token_merges(["h e"])
     writer.add_eos_token_id(0)
     writer.add_chat_template(CHATML)
-    if arch == Arch.GPT_OSS:
-        writer.add_string(f"{name}.rope.scaling.type", "yarn")
-    elif arch == Arch.GEMMA3:
-        writer.add_string(f"{name}.rope.scaling.type", "linear")
+    rope = config.rope_parameters
+    if (kind_of_rope := rope.get("full_attention", rope)["rope_type"]) in ("yarn", "linear"):
+        writer.add_string(f"{name}.rope.scaling.type", kind_of_rope)
+    elif kind_of_rope == "llama3":
+        plain = rope["rope_theta"] ** -(np.arange(0, 16, 2, dtype=np.float32) / 16)
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, None)
+        writer.add_tensor("rope_freqs.weight", plain / scaled.numpy())
     if "rope.scaling.attn_factor" in keys:
         for which in ("long", "short"):
             factors = np.array(config.rope_parameters[f"{which}_factor"], np.float32)
@@ -136,7 +153,7 @@ def keys_of(arch: Arch, config: Any) -> dict[str, Any]:
         }
     if arch == Arch.GEMMA3:
         keys["rope.scaling.factor"] = 8.0
-    if arch == Arch.GPT_OSS:
+    if rope.get("rope_type") == "yarn":
         keys |= {"rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16}
     if experts := getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None):
         keys |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
@@ -172,7 +189,7 @@ def stored_tensors(arch: Arch, model: PreTrainedModel) -> dict[str, Rows]:
             stem, _, suffix = part.rpartition(".") if part.endswith((".weight", ".bias")) else (part, "", "weight")
             if stem.endswith("_bias"):
                 stem, suffix = stem.removesuffix("_bias"), "bias"
-            if arch == Arch.LLAMA:
+            if arch == Arch.LLAMA and ".gate_proj" not in stem:
                 stem = stem.replace(".mlp.gate", ".block_sparse_moe.gate")
             stored = names.get_name(stem)
             assert stored is not None, stem

@@ -34,16 +34,24 @@ def random_blocks(kind: Q, rows: int, columns: int) -> np.ndarray:
     return blocks.reshape(rows, -1)
 
 
+@pytest.mark.parametrize("family", ["qwen2", "llama"])
 @pytest.mark.parametrize("kind", HALVES, ids=lambda kind: kind.name)
-def test_f06_blocks_have_the_logits_of_their_dequantised_twin(tmp_path: Path, kind: Q) -> None:
-    tensors: Tensors = random_tensors(WIDE)
+def test_f06_blocks_have_the_logits_of_their_dequantised_twin(tmp_path: Path, kind: Q, family: str) -> None:
+    """Of a llama file q and k are rotary pairs: their rows change places, block by block."""
+    config = WIDE | {"model_type": family}
+    tensors: Tensors = random_tensors(config)
     matrices = [name for name in tensors if name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight"))]
     raw = {name: random_blocks(kind, *tensors[name].shape) for name in matrices}
     twin = {name: torch.from_numpy(gguf.quants.dequantize(blocks, kind)) for name, blocks in raw.items()}
-    stored = write_gguf(tmp_path / "m.gguf", WIDE, tensors, kinds=dict.fromkeys(matrices, kind), raw=raw)
+    if family == "llama":
+        pairs = {"q_proj": WIDE["num_attention_heads"], "k_proj": WIDE["num_key_value_heads"]}
+        for name, heads in ((name, count) for name in matrices for part, count in pairs.items() if part in name):
+            pair = twin[name].unflatten(0, (heads, -1, 2))
+            twin[name] = torch.cat((pair[:, :, 0], pair[:, :, 1]), 1).flatten(0, 1)
+    stored = write_gguf(tmp_path / "m.gguf", config, tensors, kinds=dict.fromkeys(matrices, kind), raw=raw)
     found, right = (
         WholeWindows(open_checkpoint(path), longest=len(IDS)).logits(IDS)
-        for path in (stored, write_folder(tmp_path / "twin", WIDE, tensors | twin))
+        for path in (stored, write_folder(tmp_path / "twin", config, tensors | twin))
     )
     assert right.std() > 0.1
     assert np.array_equal(found, right)
