@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops import Attention, Rows, Weight
-from ..penalties import Penalties
 from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample, store_kv, w16a16
 
 
@@ -74,7 +73,6 @@ class TritonOps:
         )
 
     def sample(
-        self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor,
-        penalties: Penalties | None = None,
+        self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor
     ) -> Tensor:
-        return sample.sample(logits, temperature, top_k, top_p, min_p, uniform, penalties)
+        return sample.sample(logits, temperature, top_k, top_p, min_p, uniform)

@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..penalties import Penalties
-from .penalise import penalise
 from .variant import Variant, meta
 
 LANES = 4096
@@ -27,14 +25,11 @@ ONE = tl.constexpr(float(1 << 44))
 
 
 def sample(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor,
-    penalties: Penalties | None = None,
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor
 ) -> Tensor:
-    """As Ops.sample, of the logits less their penalties. The settings may lie on either device; the ids [R] do not."""
+    """As Ops.sample. The settings may lie on either device; the ids [R] do not."""
     rows, vocabulary = logits.shape
     assert vocabulary <= MOST_LOGITS
-    if penalties is not None:
-        logits = penalise(logits, penalties)
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     settings = torch.stack((temperature, top_k.double(), top_p, min_p, uniform), 1).to(logits.device)
     lanes = min(LANES, triton.next_power_of_2(vocabulary))

@@ -13,14 +13,12 @@ from hamdam.engine.execution.trial import fault_of
 from hamdam.engine.models.config import ModelConfig
 from hamdam.kernels import quantized
 from hamdam.kernels.kv_codes import dequantise
-from hamdam.kernels.penalties import Penalties, penalised
 from hamdam.kernels.quantized import W4A16, QuantizedRows, QuantizedWeight, quantise_bytes, quantise_int4
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import attention_reference, gated, quant_linear, store_kv
 from hamdam.kernels.triton.kv_format import KvCache, new_cache
 from hamdam.kernels.triton.ops import TritonOps
 from hamdam.kernels.triton.paged_attention import paged_attention
-from hamdam.kernels.triton.penalise import penalise
 from hamdam.kernels.triton.quantise import quantise_rows
 from hamdam.kernels.triton.rms_norm import rms_norm
 from hamdam.kernels.triton.sample import sample
@@ -242,16 +240,7 @@ def _samples(device: torch.device, s: Sizes) -> Iterator[Check]:
         right = Reference().sample(logits, heat, top_k, top_p, min_p, uniform)
         return float((found != right).sum())
 
-    def punished() -> float:
-        torch.manual_seed(0)
-        logits = torch.randn(rows, s.words, device=device)
-        counts = torch.randint(0, 3, (rows, s.words), device=device, dtype=torch.int32)
-        strengths = (torch.rand(rows, device=device) + 0.5 for _ in range(3))
-        penalties = Penalties(counts, torch.rand(rows, s.words, device=device) < 0.2, *strengths)
-        return _apart(penalise(logits, penalties), penalised(logits, penalties))
-
     yield Check("sample, 12 rows", drawn, SAME)
-    yield Check("penalise, 12 rows", punished, 1e-6)
 
 
 def _short(dtype: torch.dtype) -> str:

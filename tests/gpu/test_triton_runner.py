@@ -96,6 +96,28 @@ def test_kernels_answer_as_the_reference_does(
     assert answers(load(TritonOps(), record, kind), some()) == right
 
 
+def test_penalties_biases_and_bans_come_before_the_draw_as_with_the_reference(
+    load: Callable[..., ModelRunner], record: Record
+) -> None:
+    asked = (
+        SamplingParams(temperature=0.8, top_k=9, repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=-0.3),
+        SamplingParams(temperature=0, logit_bias=((7, 100.0), (8, -100.0)), min_tokens=2),
+        SamplingParams(temperature=1.2, top_p=0.9, allowed_token_ids=(3, 5, 7, 11), presence_penalty=2),
+    )
+
+    def rows() -> list[Sequence]:
+        return [
+            sequence(number, range(20, 26 + number), seed=number, max_tokens=4, params=params)
+            for number, params in enumerate(asked)
+        ]
+
+    right = answers(load(Reference()), rows())
+    assert answers(load(TritonOps(), record), rows()) == right
+    generated = [answer[-4:] for answer in right]
+    assert generated[1] == [7] * 4
+    assert {*generated[2]} <= {3, 5, 7, 11}
+
+
 def test_quantised_matrices_are_multiplied_as_they_are(tmp_path: Path, device: torch.device) -> None:
     random = np.random.default_rng(0)
 

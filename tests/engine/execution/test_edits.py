@@ -15,7 +15,6 @@ from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
 from hamdam.engine.policy.thinking import Thinking
 from hamdam.kernels.device import for_device
-from hamdam.kernels.penalties import Penalties, penalised
 
 VOCABULARY = 40
 OPS = for_device(torch.device("cpu"))
@@ -53,12 +52,9 @@ def test_penalties_are_what_their_definition_says_at_every_token(
     for step in range(len(answer) + 1):
         if step % 3 == 0 or step == len(answer):  # not asked at each, as where a step fails
             counts = np.bincount(answer[:step], minlength=VOCABULARY)
-            numbers = (torch.tensor([x], dtype=torch.float32) for x in (repetition, frequency, presence))
-            penalties = Penalties(
-                torch.tensor(counts[None], dtype=torch.int32),
-                torch.tensor(np.isin(np.arange(VOCABULARY), prompt)[None]), *numbers,
-            )
-            right = penalised(torch.from_numpy(logits)[None], penalties)[0].numpy()
+            there = (counts > 0) | np.isin(np.arange(VOCABULARY), prompt)  # arXiv:1909.05858
+            right = np.where(there, np.where(logits > 0, logits / repetition, logits * repetition), logits)
+            right = right - frequency * counts - presence * (counts > 0)
             for id, bias in biases.items():
                 right[id] += np.float32(bias)
             np.testing.assert_allclose(changed(logits, own), right, rtol=1e-4, atol=1e-4)

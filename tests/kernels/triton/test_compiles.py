@@ -14,8 +14,8 @@ import pytest
 
 HERE = Path(__file__).parent
 TARGETS = ["sm_80", "sm_90", "sm_100", "gfx942"]
-FILES = {"attention_variants", "gated", "penalise", "quantise", "rms_norm", "sample", "split_k", "store_kv", "w4a16",
-         "w8a16", "w8a8"}
+FILES = {"attention_variants", "gated", "quantise", "rms_norm", "sample", "split_k", "store_kv", "w4a16", "w8a16",
+         "w8a8"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The kernels that take rows one by one (norm, gate, quantise, penalise) against their references: all is written."""
+"""The kernels that take rows one by one (norm, gate, quantise) against their references: all is written."""
 from collections.abc import Iterator
 
 import pytest
@@ -7,10 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamdam.kernels import quantized
-from hamdam.kernels.penalties import Penalties, penalised
 from hamdam.kernels.quantized import QuantizedRows
 from hamdam.kernels.triton.gated import gelu_and_mul, silu_and_mul
-from hamdam.kernels.triton.penalise import penalise
 from hamdam.kernels.triton.quantise import quantise_rows
 from hamdam.kernels.triton.rms_norm import rms_norm
 
@@ -147,25 +145,3 @@ def test_what_is_not_finite_stays_seen_in_its_row(broken: float, dtype: torch.dt
     found = quantise_rows(x, dtype)
     assert found.scales.isnan().tolist() == [False, True, False]
     assert_quantised(QuantizedRows(found.values[::2], found.scales[::2]), x[::2], dtype)
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 2500)], ids=str)
-def test_penalties_of_any_shape(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> None:
-    rows = shape[0]
-    penalties = Penalties(
-        generated=torch.randint(0, 4, shape, dtype=torch.int32, device=device),
-        prompted=torch.rand(shape, device=device) < 0.3,
-        repetition=torch.rand(rows, device=device) + 0.5, frequency=torch.randn(rows, device=device),
-        presence=torch.randn(rows, device=device),
-    )
-    logits = torch.randn(shape, dtype=dtype, device=device) * 4
-    torch.testing.assert_close(penalise(logits, penalties), penalised(logits, penalties), rtol=1e-6, atol=1e-6)
-
-
-def test_penalties_do_what_they_say() -> None:
-    penalties = Penalties(
-        generated=torch.tensor([[2, 0, 1, 0]], dtype=torch.int32), prompted=torch.tensor([[False, True, False, False]]),
-        repetition=torch.tensor([2.0]), frequency=torch.tensor([0.5]), presence=torch.tensor([0.25]),
-    )
-    found = penalise(torch.tensor([[4.0, 4.0, -4.0, 4.0]]), penalties)
-    assert found.tolist() == [[4 / 2 - 2 * 0.5 - 0.25, 4 / 2, -4 * 2 - 0.5 - 0.25, 4.0]]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from hamdam.kernels.penalties import Penalties, penalised
 from hamdam.kernels.reference import Reference
 from hamdam.kernels.triton import sample as sampling
 from hamdam.kernels.triton.product import INTERPRETED
@@ -36,11 +35,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def draw(logits: Tensor, settings: list[Settings], penalties: Penalties | None = None) -> list[int]:
+def draw(logits: Tensor, settings: list[Settings]) -> list[int]:
     """A row of `logits` for each of the settings: temperature, top_k, top_p, min_p, uniform."""
     temperature, top_k, top_p, min_p, uniform = (torch.tensor(x) for x in zip(*settings, strict=True))
     doubles = (x.double() for x in (top_p, min_p, uniform))
-    ids = sampling.sample(logits, temperature.double(), top_k.long(), *doubles, penalties)
+    ids = sampling.sample(logits, temperature.double(), top_k.long(), *doubles)
     assert ids.dtype == torch.int64 and ids.device == logits.device
     return ids.tolist()
 
@@ -143,14 +142,3 @@ def test_rows_do_not_notice_each_other_nor_where_they_lie(device: torch.device) 
 def test_no_rows_are_no_ids(device: torch.device) -> None:
     none = torch.empty(0, dtype=torch.float64)
     assert sampling.sample(torch.empty(0, 9, device=device), none, none.long(), none, none, none).tolist() == []
-
-
-def test_penalties_come_before_all_else(device: torch.device) -> None:
-    logits = torch.randn(4, 50).to(device)
-    penalties = Penalties(
-        generated=torch.randint(0, 3, (4, 50), dtype=torch.int32, device=device),
-        prompted=torch.rand(4, 50, device=device) < 0.3, repetition=torch.full((4,), 1.3, device=device),
-        frequency=torch.full((4,), 0.5, device=device), presence=torch.full((4,), 0.7, device=device),
-    )
-    settings = [(0.0, 0, 1.0, 0.0, 0.5), (1.0, 5, 1.0, 0.0, 0.4), (1.0, 0, 0.9, 0.0, 0.6), (0.8, 0, 1.0, 0.1, 0.9)]
-    assert draw(logits, settings, penalties) == referred(penalised(logits, penalties), settings)
