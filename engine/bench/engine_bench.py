@@ -69,6 +69,8 @@ def open_driver(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    quantize: str | None = None,
+    kv_dtype: str = "auto",
     threads: int | None = None,
     cache: Path | None = None,
     kv_memory: int | None = None,
@@ -83,7 +85,9 @@ def open_driver(
     from ..loading.checkpoint import open_checkpoint
 
     shape = open_checkpoint(model).config
-    served = EngineConfig(model=model, device=device, dtype=dtype, threads=threads, cache=cache)
+    served = EngineConfig(
+        model=model, device=device, dtype=dtype, quantize=quantize, kv_dtype=kv_dtype, threads=threads, cache=cache
+    )
     compile_native(served)
     roomy = replace(
         served,

@@ -61,6 +61,9 @@ def _model(parser: argparse.ArgumentParser, *, threads: bool = True, memory: boo
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="what computes (auto)")
     parser.add_argument("--dtype", metavar="auto|int8|int16|float32|bfloat16", help="in what precision (auto)")
     if memory:
+        parser.add_argument("--quantize", metavar="int8|int4|fp8", help="round weights at load, as for `hamdam serve`")
+        kinds = "auto|bfloat16|float16|float32|int8|fp8"
+        parser.add_argument("--kv-dtype", metavar=kinds, help="of what conversations keep computed (auto)")
         parser.add_argument("--kv-memory", metavar="SIZE", help="memory for KV blocks (engine: what is needed)")
     if threads:
         parser.add_argument("--threads", metavar="N", type=_number(1), help="CPU threads (all cores)")

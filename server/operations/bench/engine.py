@@ -39,13 +39,17 @@ def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
     progress(0, 1, "opening the model")
     driver, model = open_driver(
         model_path(settings), work,
-        device=settings.device, dtype=settings.dtype, threads=asked.threads, temperature=asked.temperature,
-        kv_memory=settings.kv_memory if asked.kv_memory else None, cache=DataFolder(settings.data).cache,
+        device=settings.device, dtype=settings.dtype, quantize=settings.quantize, kv_dtype=settings.kv_dtype,
+        kv_memory=settings.kv_memory if asked.kv_memory else None, threads=asked.threads,
+        cache=DataFolder(settings.data).cache, temperature=asked.temperature,
     )
     theirs = CompletionsPeer(door, driver.runner.vocab_size, temperature=asked.temperature) if door else None
     told = about(
         "engine", model=model, description=driver.description, threads=asked.threads,
-        options={"repeats": asked.repeats, "temperature": asked.temperature, "quick": asked.quick},
+        options={
+            "repeats": asked.repeats, "temperature": asked.temperature, "quick": asked.quick,
+            "quantize": settings.quantize, "kv_dtype": settings.kv_dtype,
+        },
     )
     points: list[Point] = []
     skipped: list[Skipped] = []

@@ -29,7 +29,10 @@ def child_server(model: Path, settings: Settings) -> Iterator[tuple[Door, str]]:
     server. Raises BenchError or ModelError.
     """
     cache = DataFolder(settings.data).cache
-    compile_native(EngineConfig(model=model, device=settings.device, dtype=settings.dtype, cache=cache))
+    compile_native(EngineConfig(
+        model=model, device=settings.device, dtype=settings.dtype, quantize=settings.quantize,
+        kv_dtype=settings.kv_dtype, cache=cache,
+    ))
     with tempfile.TemporaryDirectory(prefix="hamdam-bench-") as folder:
         data = Path(folder) / "data"
         key = asyncio.run(_service_key(data))

@@ -63,6 +63,16 @@ def test_the_engine_is_measured_printed_and_kept(tiny: Path, tmp_path: Path, cap
     assert "a hint, no comparison" in capsys.readouterr().out
 
 
+def test_the_engine_is_measured_with_fewer_bits_of_weights_and_of_kv(tiny: Path, tmp_path: Path, capsys) -> None:
+    kept = tmp_path / "r.json"
+    arguments = ("--quick", "--batch", 1, "--context", 32, "--repeats", 1, "--threads", 1, *PYTORCH, "--json", kept)
+    assert bench("engine", "--model", tiny, *arguments, "--quantize", "int8", "--kv-dtype", "fp8") == 0
+    report = parse(load(kept), kept, EngineReport)
+    assert report.points[0].description == report.about.description
+    assert report.about.description == "float32 on cpu, weights in int8, KV in fp8"
+    assert (report.about.options["quantize"], report.about.options["kv_dtype"]) == ("int8", "fp8")
+
+
 def test_the_kernels_are_measured_and_an_interrupt_keeps_what_is_known(tiny: Path, tmp_path: Path, monkeypatch) -> None:
     made = kernels.measure_kernels
 
@@ -220,6 +230,9 @@ def test_a_server_that_does_not_start_is_one_line(tiny: Path, capsys) -> None:
         (("engine", "--temperature", "nan"), "must be a number from 0 to 2"),
         (("engine", "--device", "gpu"), "--device must be"),
         (("engine", "--kv-memory", "lots"), "--kv-memory must be"),
+        (("engine", "--kv-dtype", "int4"), "--kv-dtype must be"),
+        (("chat", "--quantize", "int2"), "--quantize must be"),
+        (("kernels", "--quantize", "int8"), "unrecognized"),
         (("engine", "--json", "/no/such/folder/r.json"), "no file in a folder that there is"),
         (("engine", "--html", "/"), "no file in a folder that there is"),
         (("engine", "--against", "no-such-file"), "neither an address nor a file"),
