@@ -11,7 +11,7 @@ _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh
 _LOCAL_THETA = 10_000.0  # of gemma3's layers with a window, where nothing is said
 _OF_GEMMA3 = {
     "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-6, "sliding_window": 4096,
+    "rms_norm_eps": 1e-6,
 }  # fmt: skip
 _MOST_LAYERS = 2048  # more are refused, and no list of so many is made before
 
@@ -112,6 +112,8 @@ def _refuse_what_we_do_not_do(config: JsonObject, kind: str, family: Family) -> 
 def _positions(config: JsonObject, family: Family) -> tuple[Rope, Rope | None, float | None]:
     """Of all layers, of those with a window if theirs is another one, and the part of a head that turns."""
     said = config.object("rope_parameters") or config.object("rope_scaling")  # the first since transformers 5
+    if family.architecture == "gpt_oss" and not {"rope_parameters", "rope_scaling"} & config.values.keys():
+        raise ModelError("rope_scaling is missing")  # null says that there is none
     local: JsonObject | None = None
     if said is not None and ("full_attention" in said.values or "sliding_attention" in said.values):
         local = said.object("sliding_attention")
@@ -148,7 +150,7 @@ def _unturned(config: JsonObject, family: Family) -> frozenset[int]:
 
 def _windows(config: JsonObject, family: Family) -> tuple[int | None, frozenset[int]]:
     """The window, and the layers that have none."""
-    window = config.find("sliding_window", int)
+    window = config.find("sliding_window", int) if "sliding_window" in config.values else family.usual_window
     if family.window == "none" or (family.window == "switched" and not config.find("use_sliding_window", bool)):
         window = None
     changes_nothing = window is None or window >= config.need("max_position_embeddings", int)

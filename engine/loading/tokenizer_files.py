@@ -132,13 +132,16 @@ def _eos_ids(file: JsonObject) -> set[int | None]:
 
 
 def _chat_template(folder: Path, about: JsonObject) -> str | None:
-    """chat_template.jinja, else tokenizer_config.json: a text, or a list of named ones, of which "default" is ours."""
+    """chat_template.jinja, else tokenizer_config.json: a text, or a list of named ones, of which "default" is ours; else
+    chat_template.json, where models that read pictures too have theirs."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         try:
             return read_bounded(file).decode()
         except UnicodeDecodeError as error:
             raise ModelError(f"{file.name}: not UTF-8") from error
+    if about.values.get("chat_template") is None:
+        about = _optional(folder / "chat_template.json")
     value = about.values.get("chat_template")
     if not isinstance(value, list):
         return about.find("chat_template", str)

@@ -130,6 +130,12 @@ def test_f12_the_template_is_found_in_the_order_of_the_places(files: Any, wanted
     assert read(tmp_path, **files).chat_template == wanted
 
 
+def test_f12_a_template_may_have_a_json_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "its own"}')
+    assert read(tmp_path, tokenizer_config={"eos_token": IM_END}).chat_template == "its own"
+    assert read(tmp_path, tokenizer_config={"chat_template": "ours"}).chat_template == "ours"
+
+
 @pytest.mark.parametrize("value", [7, {"default": "x"}, [{"name": "default"}], [{"name": 1, "template": "x"}]])
 def test_f12_a_template_of_another_kind_is_refused(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="tokenizer_config"):

@@ -1,5 +1,7 @@
 """Every family and every kind of rotary positions against Hugging Face's implementation: the same logits however tokens
 are cut into steps."""
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from transformers import (
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from hamdam.engine.loading.folder_config import model_config
+from hamdam.engine.loading.json_object import JsonObject
+from hamdam.engine.models.config import ModelConfig
 from hamdam.engine.policy.batch import Batch, Row
 
 SOME = {"pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
@@ -33,6 +38,17 @@ LLAMA3 = {
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 100.0}
 GPT_OSS_YARN = YARN | {"beta_fast": 8.0, "beta_slow": 1.0, "truncate": False}
 EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2}
+
+
+UNSAID = (
+    LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Phi3Config, SmolLM3Config, Gemma2Config, Gemma3TextConfig,
+    MixtralConfig, Qwen3MoeConfig, GptOssConfig,
+)  # fmt: skip
+
+
+def read(said: dict[str, Any]) -> ModelConfig:
+    config = model_config(JsonObject("config.json", said))
+    return replace(config, rotary_dim=config.turning)  # all of a head is a part of it, too
 
 
 def long(*, original: int, pairs: int, **more: Any) -> dict[str, Any]:
@@ -115,6 +131,56 @@ FAMILIES: dict[str, PreTrainedConfig] = {
     ),
     "gpt-oss": GptOssConfig(**TINY, **SOME, **EXPERTS, head_dim=8, sliding_window=12, rope_parameters=GPT_OSS_YARN),
 }  # fmt: skip
+
+
+REQUIRED = (
+    "model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "intermediate_size", "rms_norm_eps", "num_local_experts", "num_experts", "num_experts_per_tok",
+    "moe_intermediate_size", "rope_parameters",
+)  # fmt: skip
+
+
+def as_saved(config: PreTrainedConfig) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return said
+
+
+def of_older_days(said: dict[str, Any]) -> dict[str, Any]:
+    """The same as transformers 4 wrote it: rope_theta, and rope_scaling with a `type`, or null."""
+    said = dict(said)
+    if "text_config" in said:
+        said["text_config"] = of_older_days(said["text_config"])
+    if (rope := said.pop("rope_parameters", None)) is not None:
+        scaling = dict(rope.get("full_attention", rope))
+        if "sliding_attention" in rope:
+            said["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        said["rope_theta"] = scaling.pop("rope_theta")
+        if "partial_rotary_factor" in scaling:
+            said["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
+        scaling["type"] = scaling.pop("rope_type")
+        said["rope_scaling"] = None if scaling["type"] == "default" else scaling
+    return said
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_config_says_the_same_in_the_spelling_of_transformers_4(family: str) -> None:
+    said = as_saved(FAMILIES[family])
+    assert "rope_parameters" in said.get("text_config", said)
+    assert read(of_older_days(said)) == read(said)
+
+
+@pytest.mark.parametrize("family", UNSAID, ids=lambda family: family.model_type)
+@pytest.mark.parametrize("more", [{}, {"use_sliding_window": True}, {"tie_word_embeddings": True}], ids=str)
+def test_what_a_config_leaves_unsaid_is_what_transformers_takes(
+    family: type[PreTrainedConfig], more: dict[str, Any]
+) -> None:
+    """For a context that is longer than any usual window."""
+    sizes = TINY | EXPERTS | {"num_experts": 5, "num_hidden_layers": 8, "head_dim": 8, "moe_intermediate_size": 32}
+    sizes |= {"max_position_embeddings": 1 << 17, "rms_norm_eps": 1e-5}
+    whole = as_saved(family(**sizes, **SOME, **more))
+    said = {key: whole[key] for key in (*REQUIRED, "head_dim", "max_position_embeddings") if key in whole} | more
+    assert read(said) == read(whole)
+    assert read(said | {"sliding_window": None}).sliding_window is None
 
 
 @pytest.fixture(params=FAMILIES)
