@@ -132,8 +132,8 @@ def _eos_ids(file: JsonObject) -> set[int | None]:
 
 
 def _chat_template(folder: Path, about: JsonObject) -> str | None:
-    """chat_template.jinja, else tokenizer_config.json: a text, or a list of named ones, of which "default" is ours; else
-    chat_template.json, where models that read pictures too have theirs."""
+    """chat_template.jinja, else tokenizer_config.json: a text, or a list of named ones, of which "default" is ours;
+    else chat_template.json, where models that read pictures too have theirs."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         try:

@@ -301,7 +301,7 @@ def test_the_default_model_opens_with_all_its_facts() -> None:
     checkpoint = open_checkpoint(default_model_path())
     assert checkpoint.name == "SmolLM2-135M-Instruct.Q4_1"
     assert (checkpoint.bos_id, checkpoint.bos_text, checkpoint.eos_text) == (None, "<|im_start|>", "<|im_end|>")
-    assert checkpoint.eos_ids == {2}
+    assert checkpoint.eos_ids == {0, 2}  # <|endoftext|> and <|im_end|>
     assert checkpoint.config.max_context == 8192
     assert checkpoint.chat_template is not None
     name, embedding = next(checkpoint.tensors())
