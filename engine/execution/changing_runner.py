@@ -3,9 +3,7 @@
 The faster one is prepared on a thread of its own; the change happens between two steps, and takes along the KV of every
 block that was written meanwhile, so that nothing has to be computed again.
 """
-import ctypes
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import BLOCK_SIZE
+from ..memory import give_back
 from ..policy.batch import Batch, Result, Runner
 
 log = logging.getLogger("hamdam.engine")
@@ -90,14 +89,6 @@ class ChangingRunner:
         first.close()
         self._now, self._first = ready, None
         del first
-        _give_memory_back()
+        give_back()  # some 200 MB
         self._written.clear()
         log.info("now computing in %s", ready.description)
-
-
-def _give_memory_back() -> None:
-    """What was freed goes back to the system, where the C library would keep it for us: some 200 MB."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-        if trim is not None:
-            trim(0)
