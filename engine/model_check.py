@@ -179,6 +179,10 @@ def _weights(checkpoint: Checkpoint, config: EngineConfig, choice: Choice) -> di
         return {f"{choice.dtype}, rounded to {config.quantize}": int(size)} | plain
     if formats and choice.device == "cuda" and choice.dtype == "bfloat16":
         return {"stored": sum(file.stat().st_size for file in _files(config.model))} | plain
+    held = checkpoint.held_bytes() if choice.device == "cpu" else {}
+    if held:
+        rest = sum(math.prod(shape) for name, shape in shapes.items() if name not in held)
+        return {f"{choice.dtype}, experts as stored": sum(held.values()) + rest * BYTES[choice.dtype]} | plain
     return {choice.dtype: plain[choice.dtype]} | plain
 
 

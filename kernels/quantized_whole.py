@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from .quantized import FP8_BLOCK, ROWS_AT_ONCE, RUN, W4A16, W8A16, quantise_bytes, quantise_int4
+from .unpacked import Mxfp4
 
 KINDS = ("int8", "int4", "fp8")
+Form = W4A16 | W8A16 | Mxfp4
 
 
 def rounded(weight: Tensor, kind: str) -> W4A16 | W8A16 | None:
@@ -32,6 +34,7 @@ def stacked(outputs: int, parts: Iterable[W4A16 | W8A16]) -> W4A16 | W8A16 | Non
         if not whole.put(first, part):
             return None
         first += part.shape[0]
+    assert not isinstance(whole.matrix, Mxfp4)
     return whole.matrix
 
 
@@ -42,11 +45,20 @@ class Stack:
     """
 
     def __init__(self, outputs: int) -> None:
-        self.matrix: W4A16 | W8A16 | None = None
+        self.matrix: Form | None = None
         self._outputs = outputs
 
-    def put(self, first: int, part: W4A16 | W8A16) -> bool:
+    def put(self, first: int, part: Form) -> bool:
         """Rows from `first` on. False, and nothing is changed, where one form cannot hold them beside the others."""
+        if isinstance(part, Mxfp4):
+            if self.matrix is None:
+                wide = (part.codes.new_empty(self._outputs, *x.shape[1:]) for x in (part.codes, part.scales))
+                self.matrix = Mxfp4(*wide)
+            elif not isinstance(self.matrix, Mxfp4) or self.matrix.shape[1] != part.shape[1]:
+                return False
+            for whole, own in ((self.matrix.codes, part.codes), (self.matrix.scales, part.scales)):
+                whole[first : first + len(own)] = own
+            return True
         if isinstance(part, W4A16):
             if self.matrix is None:
                 self.matrix = self._like_four(part)

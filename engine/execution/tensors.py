@@ -38,7 +38,7 @@ def tensors_for(
 ) -> Iterator[tuple[str, Source]]:
     if kind is not None:
         return _rounded(checkpoint.pieces(keep=False), kind, device)
-    return checkpoint.pieces(keep=bool(forms_of(checkpoint, None, ops, dtype)))
+    return checkpoint.pieces(keep=bool(forms_of(checkpoint, None, ops, dtype)), hold=device.type == "cpu")
 
 
 def _rounded(

@@ -11,6 +11,7 @@ from ..errors import ModelError
 from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
+from .held import Held
 from .numbers import Numbers, Quantized
 
 _TURNED = re.compile(r"\.self_attn\.[qk]_(?:proj|norm)\.(?:weight|bias)$")
@@ -58,6 +59,12 @@ class ArrangedWeights:
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None if name in self._changes else self._weights.coded(name, rows)
+
+    def held(self, name: str) -> Held | None:
+        return None if name in self._changes else self._weights.held(name)
+
+    def held_bytes(self, name: str) -> int | None:
+        return None if name in self._changes else self._weights.held_bytes(name)
 
 
 def arranged(config: ModelConfig, weights: Weights, changes: Mapping[str, Change] | None = None) -> Weights:

@@ -7,7 +7,11 @@ from tokenizers import Tokenizer
 
 from ..models.config import ModelConfig
 from .coded import Coded
+from .held import Held
 from .numbers import DTYPES, Floats, Numbers, Quantized
+
+EXPERT = ".mlp.experts."
+"""What the names of experts' tensors have in them, and no others."""
 
 
 class Weights(Protocol):
@@ -35,6 +39,12 @@ class Weights(Protocol):
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         """A matrix of AWQ, GPTQ, compressed-tensors or FP8, as it is; else None."""
+
+    def held(self, name: str) -> Held | None:
+        """An expert's matrix in memory as it is stored; None where that is plain numbers, or in another order."""
+
+    def held_bytes(self, name: str) -> int | None:
+        """What `held` would take, without reading it; None where it is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +90,21 @@ class Checkpoint:
         formats = {self.weights.formats[name] for name in self._matrices() if self.weights.bits(name) is None}
         return sorted(formats - DTYPES.keys())
 
+    def held_bytes(self) -> dict[str, int]:
+        """By the names of those experts' matrices that stay as they are stored on the CPU, what each takes."""
+        sizes = {name: self.weights.held_bytes(name) for name in self._matrices() if EXPERT in name}
+        return {name: size for name, size in sizes.items() if size is not None}
+
     def _matrices(self) -> list[str]:
         return [name for name, shape in self.weights.shapes.items() if len(shape) == 2]
 
-    def pieces(self, *, keep: bool) -> Iterator[tuple[str, Any]]:
+    def pieces(self, *, keep: bool, hold: bool = False) -> Iterator[tuple[str, Any]]:
         """The same as models.weights.assign takes them, some rows at a time. keep: the layers' matrices and the head
-        come quantised, where a form of kernels.quantized can hold them as they are."""
+        come quantised, where a form of kernels.quantized can hold them as they are. hold: for the CPU: experts come as
+        they are stored, whatever that is; those in MXFP4 do for every device."""
         from .torch_tensors import pieces
 
-        return pieces(self.weights, keep=keep)
+        return pieces(self.weights, keep=keep, hold=hold)
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of

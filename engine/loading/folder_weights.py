@@ -2,11 +2,10 @@
 from collections.abc import Mapping
 from itertools import accumulate
 
-import numpy as np
-
 from ..errors import ModelError
 from .coded import Coded
-from .numbers import Numbers, Quantized, spans
+from .held import Held
+from .numbers import Numbers, Quantized
 from .quantization import Quantization
 from .safetensors import SafetensorsFile
 from .stored_matrix import MatrixRows, StoredMatrix, open_matrix
@@ -40,18 +39,21 @@ class FolderWeights:
         matrix = self._matrices.get(name)
         if matrix is None:
             return self._holders[name].read(name, rows)
-        outputs, inputs = matrix.shape
-        rows = range(outputs) if rows is None else rows
-        floats = np.empty((len(rows), inputs), np.float32)
-        for part in spans(rows, inputs):
-            floats[part.start - rows.start : part.stop - rows.start] = matrix.read(part).float32()
-        return Numbers("F32", floats)
+        return Numbers("F32", matrix.float32(range(matrix.shape[0]) if rows is None else rows))
 
     def bits(self, name: str) -> int | None:
         return self._matrices[name].bits if name in self._matrices else None
 
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         return None if self.bits(name) is None else self._matrices[name].read(rows).blocks()
+
+    def held(self, name: str) -> Held | None:
+        matrix = self._matrices.get(name)
+        return matrix.held() if isinstance(matrix, StoredMatrix) else None
+
+    def held_bytes(self, name: str) -> int | None:
+        matrix = self._matrices.get(name)
+        return matrix.nbytes if isinstance(matrix, StoredMatrix) else None
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return self._matrices[name].read(rows) if name in self._matrices else None

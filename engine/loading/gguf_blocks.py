@@ -31,6 +31,11 @@ def block_format(kind: int) -> BlockFormat:
     raise ModelError(f"type {kind}{name} is not supported")
 
 
+def block_named(name: str) -> BlockFormat:
+    """name: one that there is."""
+    return next(block for block in _FORMATS.values() if block.name == name)
+
+
 def halves(blocks: Bytes, start: int) -> Floats:
     """The fp16 at byte `start` of each block, as a column."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)

@@ -11,6 +11,7 @@ from .coded import Coded
 from .gguf import TensorInfo
 from .gguf_blocks import block_format
 from .gguf_moved import BITS, moved
+from .held import Held, HeldBlocks
 from .numbers import DTYPES, Numbers, Quantized, fill
 
 Values = TypeVar("Values", bound=np.generic)
@@ -38,6 +39,20 @@ class GGUFWeights:
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         if self.bits(name) is None:
             return None
+        kind, blocks = moved(self.formats[name], self._blocks(name, rows))
+        return Quantized(kind, blocks, (len(blocks), self.shapes[name][1]))
+
+    def held(self, name: str) -> Held | None:
+        if self.held_bytes(name) is None:
+            return None
+        return HeldBlocks(block_format(self._infos[name].type), self._blocks(name))
+
+    def held_bytes(self, name: str) -> int | None:
+        plain = self.formats[name] in DTYPES or len(self.shapes[name]) != 2
+        return None if plain else self._infos[name].nbytes
+
+    def _blocks(self, name: str, rows: range | None = None) -> NDArray[np.uint8]:
+        """A quantised matrix as it lies in the file, [rows, blocks in a row, bytes of a block]."""
         info, block = self._infos[name], block_format(self._infos[name].type)
         columns = info.shape[1]
         whole, inside = self._heads(name, rows)
@@ -45,8 +60,7 @@ class GGUFWeights:
         with self._path.open("rb") as file:
             file.seek(info.offset + whole.start * (info.nbytes // info.shape[0]))
             fill(file, self._path.name, blocks)
-        kind, blocks = moved(block.name, self._in_halves(name, blocks)[inside])
-        return Quantized(kind, blocks, (len(blocks), columns))
+        return self._in_halves(name, blocks)[inside]
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None

@@ -13,11 +13,13 @@ from ..errors import ModelError
 from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
-from .gguf_blocks import mxfp4_values
-from .numbers import Floats, Numbers, Quantized
+from .gguf_blocks import block_named
+from .held import Held, HeldBlocks
+from .numbers import Numbers, Quantized
 from .safetensors import SafetensorsFile, StoredTensor
 
 BLOCK = 32  # inputs
+MXFP4 = block_named("MXFP4")
 _STORED = re.compile(r"^(.*\.mlp\.experts)\.(gate_up|down)_proj_(blocks|scales)$")
 
 
@@ -32,12 +34,20 @@ class Mxfp4Matrix:
     first: int
     step: int
 
-    def read(self, rows: range) -> Floats:
+    @property
+    def nbytes(self) -> int:
+        return self.shape[0] * self.shape[1] // BLOCK * MXFP4.nbytes
+
+    def read(self, rows: range) -> HeldBlocks:
+        """As GGUF has such blocks: the scale first, and input i with input 16 + i in a byte, not with its neighbour."""
         stored = range(self.first + self.step * rows.start, self.first + self.step * (rows.stop - 1) + 1)
-        blocks = self.blocks.array("blocks", stored)[:: self.step]
-        scales = self.scales.array("scales", stored)[:: self.step]
-        codes = np.stack((blocks & 0x0F, blocks >> 4), -1).reshape(*scales.shape, BLOCK)
-        return mxfp4_values(scales, codes).reshape(len(rows), -1)
+        pairs = self.blocks.array("blocks", stored)[:: self.step]
+        blocks = np.empty((*pairs.shape[:2], MXFP4.nbytes), np.uint8)
+        blocks[..., 0] = self.scales.array("scales", stored)[:: self.step]
+        first, second = pairs[..., :8], pairs[..., 8:]
+        blocks[..., 1::2] = first & 0x0F | second << 4
+        blocks[..., 2::2] = first >> 4 | second & 0xF0
+        return HeldBlocks(MXFP4, blocks)
 
 
 class ExpertWeights:
@@ -53,7 +63,8 @@ class ExpertWeights:
         matrix = self._matrices.get(name)
         if matrix is None:
             return self._weights.read(name, rows)
-        return Numbers("F32", matrix.read(range(matrix.shape[0]) if rows is None else rows))
+        rows = range(matrix.shape[0]) if rows is None else rows
+        return Numbers("F32", matrix.read(rows).float32(range(len(rows))))
 
     def bits(self, name: str) -> int | None:
         return None if name in self._matrices else self._weights.bits(name)
@@ -63,6 +74,14 @@ class ExpertWeights:
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None if name in self._matrices else self._weights.coded(name, rows)
+
+    def held(self, name: str) -> Held | None:
+        matrix = self._matrices.get(name)
+        return self._weights.held(name) if matrix is None else matrix.read(range(matrix.shape[0]))
+
+    def held_bytes(self, name: str) -> int | None:
+        matrix = self._matrices.get(name)
+        return self._weights.held_bytes(name) if matrix is None else matrix.nbytes
 
 
 def mxfp4_experts(
@@ -86,10 +105,12 @@ def mxfp4_experts(
     return {name: file for name, file in holders.items() if name not in stored}, matrices
 
 
-Held = tuple[str, SafetensorsFile]
+Stored = tuple[str, SafetensorsFile]
 
 
-def _taken_apart(config: ModelConfig, experts: str, part: str, blocks: Held, scales: Held) -> dict[str, Mxfp4Matrix]:
+def _taken_apart(
+    config: ModelConfig, experts: str, part: str, blocks: Stored, scales: Stored
+) -> dict[str, Mxfp4Matrix]:
     assert config.experts is not None
     count, hidden, wide = config.experts.count, config.hidden_size, config.experts.intermediate_size
     outputs, inputs = (2 * wide, hidden) if part == "gate_up" else (hidden, wide)
@@ -111,7 +132,7 @@ def _taken_apart(config: ModelConfig, experts: str, part: str, blocks: Held, sca
     return found
 
 
-def _expert(held: Held, kind: str, number: int) -> SafetensorsFile:
+def _expert(held: Stored, kind: str, number: int) -> SafetensorsFile:
     """A file whose table has one expert's rows."""
     name, file = held
     whole = file.tensors[name]

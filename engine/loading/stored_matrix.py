@@ -5,7 +5,7 @@ Layouts: https://github.com/casper-hansen/AutoAWQ (awq), https://github.com/Auto
 https://github.com/neuralmagic/compressed-tensors (packed, bytes; the last is that of FP8 models, too).
 """
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .coded import Coded, in_runs, unpacked
-from .numbers import DTYPES, Floats
+from .held import HeldTensors
+from .numbers import DTYPES, Floats, spans
 from .quantization import Scheme
 from .safetensors import SafetensorsFile
 
@@ -45,6 +46,27 @@ class StoredMatrix:
         if scheme.floating or not in_runs(self.groups, scheme.group or inputs, inputs):
             return None
         return 4 if scheme.bits <= 4 else 8 if scheme.symmetric else None
+
+    @property
+    def nbytes(self) -> int:
+        """Of its tensors."""
+        return sum(file.tensors[f"{self.module}.{part}"].nbytes for part, file in self.parts.items())
+
+    def held(self) -> "StoredMatrix":
+        """The same in memory."""
+        parts = {}
+        for part, file in self.parts.items():
+            name = f"{self.module}.{part}"
+            parts[part] = HeldTensors(file.path, {name: file.tensors[name]}, {name: file.array(name)})
+        return replace(self, parts=parts)
+
+    def float32(self, rows: range) -> Floats:
+        """[rows, in]."""
+        inputs = self.shape[1]
+        floats = np.empty((len(rows), inputs), np.float32)
+        for part in spans(rows, inputs):
+            floats[part.start - rows.start : part.stop - rows.start] = self.read(part).float32()
+        return floats
 
     def read(self, rows: range | None = None) -> Coded:
         return _READ[self.scheme.layout](self, range(self.shape[0]) if rows is None else rows)
@@ -81,7 +103,11 @@ class MatrixRows:
 
     def read(self, rows: range | None = None) -> Coded:
         rows = range(self.shape[0]) if rows is None else rows
-        return self.whole.read(range(self.first + rows.start, self.first + rows.stop))
+        coded = self.whole.read(range(self.first + rows.start, self.first + rows.stop))
+        return replace(coded, block=1) if (self.first + rows.start) % coded.block else coded  # blocks that are cut
+
+    def float32(self, rows: range) -> Floats:
+        return self.whole.float32(range(self.first + rows.start, self.first + rows.stop))
 
     def place(self) -> tuple[Path, int]:
         return self.whole.place()

@@ -10,10 +10,12 @@ import torch
 
 from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pack_bytes, pack_int4
 from hamdam.kernels.quantized_files import from_gguf
+from hamdam.kernels.unpacked import KeptRows, Mxfp4
 
 from ..models.weights import PACKED, Piece
 from .coded import Coded
-from .contents import Weights
+from .contents import EXPERT, Weights
+from .held import Held, HeldBlocks
 from .numbers import DTYPES, Numbers, spans
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
@@ -25,15 +27,31 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
     return tensor.view(torch.bfloat16) if numbers.dtype == "BF16" else tensor
 
 
-def pieces(weights: Weights, *, keep: bool) -> Iterator[tuple[str, Piece]]:
+def pieces(weights: Weights, *, keep: bool, hold: bool) -> Iterator[tuple[str, Piece]]:
     """As Checkpoint.pieces. A matrix is in memory twice while it is packed: so the head, the largest, comes first, when
     there is nothing else yet, and the embedding, as large and never packed, last."""
     for name in sorted(weights.shapes, key=lambda name: (name != HEAD, name == EMBEDDING)):
         shape = weights.shapes[name]
         kept = keep and name.endswith(PACKED) and weights.formats[name] not in DTYPES
+        if EXPERT in name and (hold or weights.formats[name] == "MXFP4"):
+            held = weights.held(name)
+            if held is not None:
+                yield name, Piece(0, _held(held), shape)
+                continue
         for rows in spans(range(shape[0]), math.prod(shape[1:]), unit=FP8_BLOCK if kept else 1):
             values = _quantised(weights, name, rows) if kept else None
             yield name, Piece(rows.start, as_tensor(weights.read(name, rows)) if values is None else values, shape)
+
+
+def _held(matrix: Held) -> Mxfp4 | KeptRows:
+    if isinstance(matrix, HeldBlocks) and matrix.format.name == "MXFP4":
+        blocks = torch.from_numpy(matrix.blocks)
+        return Mxfp4(blocks[..., 1:], blocks[..., 0])
+
+    def make(first: int, end: int) -> torch.Tensor:
+        return torch.from_numpy(matrix.float32(range(first, end)))
+
+    return KeptRows(matrix.shape, make, matrix.nbytes)
 
 
 def _quantised(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from hamdam.kernels.ops import Weight
-from hamdam.kernels.quantized import FP8_BLOCK, W4A16, W8A16
-from hamdam.kernels.quantized_whole import Stack
+from hamdam.kernels.quantized import FP8_BLOCK
+from hamdam.kernels.quantized_whole import Form, Stack
+from hamdam.kernels.unpacked import KeptRows, above
 
 from ..errors import ModelError
 from ..memory import give_back
@@ -22,11 +23,11 @@ class Piece(NamedTuple):
     """Some rows of a tensor, which comes piece by piece. `whole`: the shape of all of it."""
 
     first: int
-    values: Tensor | W4A16 | W8A16
+    values: Tensor | Form | KeptRows
     whole: tuple[int, ...]
 
 
-Source = Tensor | Piece | W4A16 | W8A16
+Source = Tensor | Piece | Form
 MADE_PLAIN = 1 << 20  # numbers of a quantised matrix that become floats at a time
 
 
@@ -87,12 +88,17 @@ class _Shared:
         self._first = dict(zip(parts, accumulate(counts, initial=0), strict=False))
         self._stack: Stack | None = Stack(sum(counts))
         self._stacked: list[tuple[str, int, int]] = []  # name, and its rows that are there
+        self._kept: dict[str, KeptRows] = {}
 
-    def take(self, name: str, first: int, values: Tensor | W4A16 | W8A16) -> None:
+    def take(self, name: str, first: int, values: Tensor | Form | KeptRows) -> None:
         parameter = self.parts[name]
-        if not isinstance(values, Tensor):
+        if isinstance(values, KeptRows):
+            if self._stack is not None and not self._stacked:
+                self._kept[name] = values
+                return
+        elif not isinstance(values, Tensor):
             values = values.to(parameter.device)
-            if self._stack is not None and self._stack.put(self._first[name] + first, values):
+            if not self._kept and self._stack is not None and self._stack.put(self._first[name] + first, values):
                 self._stacked.append((name, first, first + values.shape[0]))
                 return
         self._become_plain()
@@ -103,6 +109,8 @@ class _Shared:
 
     def packed(self, ops: Packs) -> Weight | None:
         """Once all is there: what stands for the parameters from now on; None where they themselves do."""
+        if self._kept:
+            return above([self._kept[name] for name in self.parts])
         if self._stack is not None:
             return self._stack.matrix
         if not all(name.endswith(PACKED) for name in self.parts):
@@ -118,6 +126,9 @@ class _Shared:
 
     def _become_plain(self) -> None:
         self._fill()
+        kept, self._kept = self._kept, {}
+        for name, rows in kept.items():
+            _copy_floats(rows, self.parts[name])
         stack, self._stack = self._stack, None
         if stack is None or stack.matrix is None:
             return
@@ -136,7 +147,7 @@ class _Shared:
             storage.resize_(needed)
 
 
-def _copy_floats(matrix: W4A16 | W8A16, target: Tensor) -> None:
+def _copy_floats(matrix: Form | KeptRows, target: Tensor) -> None:
     """Some rows at a time; blocks of FP8 are not cut."""
     rows, columns = matrix.shape
     step = max(1, MADE_PLAIN // columns // FP8_BLOCK) * FP8_BLOCK

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops import Attention, Rows, Weight
+from ..unpacked import Mxfp4
 from . import gated, kv_format, paged_attention, quant_linear, rms_norm, sample, store_kv, w16a16
 
 
@@ -22,7 +23,9 @@ class TritonOps:
         return weight
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-        """As Ops.linear; a matrix of kernels/quantized.py is taken as well."""
+        """As Ops.linear; a matrix of kernels/quantized.py is taken as well, and an Mxfp4 one as floats for once."""
+        if isinstance(weight, Mxfp4):
+            weight = weight.dequantise().to(x.dtype)
         if isinstance(weight, Tensor):
             return w16a16.w16a16(x, weight, bias) if self.invariant else F.linear(x, weight, bias)
         return quant_linear.linear(x, weight, bias, invariant=self.invariant)

@@ -70,8 +70,8 @@ class RandomCheckpoint:
     def quantised(self) -> list[str]:
         return []
 
-    def pieces(self, *, keep: bool) -> Iterator[tuple[str, Source]]:
-        """Whole, though plain: what is quantised of them is quantised as it is packed. `keep` finds nothing to keep."""
+    def pieces(self, *, keep: bool, hold: bool = False) -> Iterator[tuple[str, Source]]:
+        """Whole, though plain: what is quantised of them is quantised as it is packed. There is nothing to keep."""
         generator = torch.Generator(self.device).manual_seed(0)
         shapes = Transformer(self.config, TritonOps(), dtype=torch.bfloat16, device=torch.device("meta")).parameters()
         for name, like in shapes.items():

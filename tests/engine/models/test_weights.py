@@ -7,6 +7,7 @@ import torch
 from hamdam.engine.errors import ModelError
 from hamdam.engine.models.weights import LISTED, Packing, Piece, Source, assign, emptied
 from hamdam.kernels.quantized import W4A16, quantise_bytes, quantise_int4
+from hamdam.kernels.unpacked import KeptRows
 
 
 class AsTheyAre:
@@ -99,6 +100,32 @@ def test_parts_of_different_kinds_become_plain_numbers() -> None:
     packed = assign(parts, [("q_proj.weight", plain), ("v_proj.weight", eight), ("k_proj.weight", four)], Doubling())
     packed = packed.pack(whole)
     assert torch.equal(packed, 2 * torch.cat((plain, four.dequantise(), eight.dequantise())))
+
+
+def held(values: torch.Tensor) -> KeptRows:
+    return KeptRows((len(values), values.shape[1]), lambda first, end: values[first:end], values.nbytes)
+
+
+def test_rows_that_stay_as_they_are_stored_lie_one_above_the_other() -> None:
+    whole, parts = fused(2, 3, 4)
+    values = [torch.randn(part.shape) for part in parts.values()]
+    kept = put(parts, zip(parts, (Piece(0, held(one), one.shape) for one in values), strict=True)).pack(whole)
+    assert isinstance(kept, KeptRows) and kept.shape == (9, 32) and kept.nbytes == 9 * 32 * 4
+    assert torch.equal(kept.dequantise(), torch.cat(values))
+    assert torch.equal(kept.rows(1, 8).rows(2, 99).dequantise(), torch.cat(values)[3:8])
+
+
+@pytest.mark.parametrize("last", ["plain", "four", "held"])
+def test_beside_what_differs_rows_as_they_are_stored_become_plain(last: str) -> None:
+    whole, parts = fused(2, 3)
+    first, second = torch.randn(2, 32), quantise_int4(torch.randn(3, 32), 32)
+    floats = second.dequantise()
+    pair = {"q_proj.weight": Piece(0, held(first), (2, 32)), "k_proj.weight": Piece(0, second, (3, 32))}
+    if last == "plain":
+        pair["k_proj.weight"] = Piece(0, floats, (3, 32))
+    order = reversed(pair.items()) if last == "held" else pair.items()
+    assert put(parts, order).pack(whole) is whole
+    assert torch.equal(whole, torch.cat((first, floats)))
 
 
 def test_a_quantised_matrix_of_another_shape_is_refused() -> None:
