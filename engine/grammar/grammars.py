@@ -102,7 +102,7 @@ class Grammars:
         start = llguidance.LLMatcher(lexicon.tokenizer, source, log_level=0, limits=limits)
         if start.is_error():
             raise InvalidField(f"{FIELD}.{asked.kind}", _why(asked, start.get_error(), llguidance.LLMatcher))
-        grammar = Grammar(start, lexicon)
+        grammar = Grammar(start, lexicon, terse=asked.kind == "json")
         words, [may_end] = lexicon.masks([start])
         if start.is_error() or not (may_end or words.any()):
             raise InvalidField(f"{FIELD}.{asked.kind}", "no answer can follow it")

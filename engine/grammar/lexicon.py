@@ -4,7 +4,7 @@ Masks are as wide as the logits. Ids that say nothing (special ones, and those w
 are in none of them. Ends of an answer are not its business: whether a grammar may end is said apart.
 """
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,9 +26,8 @@ class Lexicon:
 
         self.size, self.texts = len(texts), texts
         said = [text if text[:1] != bytes([_SPECIAL]) else b"" for text in texts]
-        spoken = np.zeros((self.size // 32 + 1) * 32, np.uint8)  # one bit more: llguidance's own end token
-        spoken[: self.size] = [bool(text) for text in said]
-        self._spoken = np.packbits(spoken, bitorder="little").view(np.uint32)
+        self._spoken = _bits(map(bool, said), self.size)
+        self.blank = _bits(map(bytes.isspace, said), self.size)  # ids that say white space, and nothing else
         self.tokenizer: Any = llguidance.LLTokenizer(
             cast(Any, _Texts([*said, bytes([_SPECIAL]) + b"end"])), slices=_SLICES
         )
@@ -47,6 +46,13 @@ class Lexicon:
         """Ids that say it, not as the tokenizer would choose them."""
         ids: list[int] = self.tokenizer.greedy_tokenize(text)
         return ids
+
+
+def _bits(given: Iterable[bool], size: int) -> Words:
+    """As a mask has them; with one bit more, for llguidance's own end token."""
+    bits = np.zeros((size // 32 + 1) * 32, np.uint8)
+    bits[:size] = list(given)
+    return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 class _Texts:

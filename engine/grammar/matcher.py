@@ -8,17 +8,19 @@ from ..policy.structured_outputs import Opening
 from .lexicon import Lexicon, Words
 
 Thought = tuple[bytes | int, bytes | int]
+MOST_BLANK = 5  # ids of white space alone, one after the other: a line break, and a deep line's blanks one by one
 NO_TOKEN = "the tokenizer has no token for what it needs next"
 
 
 class Grammar:
     """What was compiled of one source. Its matchers share what they find out, so it belongs to whoever computes masks.
 
+    terse: white space goes on for MOST_BLANK ids only, where anything else may stand.
     worn: some matcher broke, and what they share may be why; it is not to be used for others.
     """
 
-    def __init__(self, start: Any, lexicon: Lexicon) -> None:
-        self.lexicon, self.worn = lexicon, False
+    def __init__(self, start: Any, lexicon: Lexicon, *, terse: bool = False) -> None:
+        self.lexicon, self.terse, self.worn = lexicon, terse, False
         self._start = start
 
     def place(self) -> "Place":
@@ -31,10 +33,20 @@ class Place:
     def __init__(self, matcher: Any, grammar: Grammar) -> None:
         """matcher: llguidance's."""
         self.matcher, self._grammar = matcher, grammar
+        self._blank = 0  # ids of white space that were last
 
     def take(self, ids: list[int]) -> bool:
         """Whether the grammar goes on with these ids; if not, there is a fault from now on."""
+        for id in ids:
+            self._blank = self._blank + 1 if self._grammar.lexicon.texts[id].isspace() else 0
         return bool(self.matcher.consume_tokens(ids))
+
+    def bound(self, words: Words, may_end: bool) -> None:
+        """Takes white space out of what may be next, where that is enough of it."""
+        if self._grammar.terse and self._blank >= MOST_BLANK:
+            others = words & ~self._grammar.lexicon.blank
+            if may_end or others.any():
+                words[:] = others
 
     @property
     def fault(self) -> str | None:
@@ -126,6 +138,8 @@ class Matcher:
         """As Lexicon.masks says, computed side by side. All are of one vocabulary; `fault` is to be asked after it."""
         places = [place for matcher in matchers for place in matcher._places]
         words, may_end = matchers[0]._lexicon.masks([place.matcher for place in places])
+        for place, its, end in zip(places, words, may_end, strict=True):
+            place.bound(its, end)
         if len(places) > len(matchers):
             words, may_end = _united(words, may_end, matchers)
         for row, matcher in enumerate(matchers):

@@ -65,7 +65,9 @@ SAMPLING_SCHEMA: Mapping[str, Schema] = {
         "additionalProperties": False,
         "properties": {
             "json": {"type": "object", "description": "A JSON schema"},
-            "regex": {"type": "string", "minLength": 1, "description": "Matched by all of the answer"},
+            "regex": {
+                "type": "string", "minLength": 1, "description": "Matched by all of the answer; \\d of any script"
+            },
             "choice": {"type": "array", "minItems": 1, "maxItems": MAX_CHOICES, "items": _TEXT},
             "grammar": {"type": "string", "minLength": 1, "description": "Lark, as llguidance has it"},
         },

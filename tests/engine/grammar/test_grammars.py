@@ -74,12 +74,36 @@ def test_e02_white_space_between_tokens_is_bounded_across_their_borders(grammars
         assert allowed(own)
 
 
-def test_e02_a_line_break_may_be_followed_by_four_blanks(grammars: Grammars) -> None:
+def test_e02_five_ids_of_white_space_may_follow_one_another(grammars: Grammars) -> None:
     assert accepts(grammars, '{\n  "a": "x",\n    "b": 1\n}', json=AB)
     assert not accepts(grammars, '{\n     "a": "x", "b": 1}', json=AB)
     assert not accepts(grammars, '{\n\n"a": "x", "b": 1}', json=AB)
     assert not accepts(grammars, ' {"a": "x", "b": 1}', json=AB)
     assert not accepts(grammars, '{"a": "x", "b": 1} ', json=AB)
+
+
+def test_e02_json_may_be_indented_by_two_blanks_to_depth_ten() -> None:
+    grammars = Grammars(lambda: [*BYTES, b" " * 8])
+    for depth, taken in ((10, True), (11, False)):
+        deep: Any = 1
+        for _ in range(depth):
+            deep = [deep]
+        own = matcher(grammars, json={"type": "array"})
+        ids = grammars._the_lexicon().spell(json.dumps(deep, indent=2))
+        for end, id in enumerate(ids):
+            words, _ = Matcher.masks([own])
+            if not words[0, id >> 5] >> (id & 31) & 1:
+                break
+            own.follow(ids[: end + 1])
+        assert (own.fault is None and Matcher.masks([own])[1] == [True]) is taken
+    grammars.close()
+
+
+def test_white_space_of_a_text_goes_on_where_nothing_else_may_stand(grammars: Grammars) -> None:
+    assert accepts(grammars, f'"{" " * 9}x"', json={"const": f"{' ' * 9}x"})
+    assert accepts(grammars, f"{' ' * 9}x", regex=" +x")
+    assert not accepts(grammars, f'"{" " * 9}x"', json={"type": "string", "pattern": "^ +x$"})
+    assert accepts(grammars, f'"{" " * 5}x{" " * 5}x"', json={"type": "string", "pattern": "^( +x)+$"})
 
 
 @pytest.mark.parametrize("schema", [AB, {"type": "object"}])
@@ -297,6 +321,12 @@ def test_a_regular_expression_is_matched_by_all_of_the_answer(grammars: Grammars
         assert [accepts(grammars, text, regex=regex) for text in ("a/bb", "xa/bb", "a/bbb")] == [True, False, False]
     assert accepts(grammars, "a\n\\/", regex="a\n\\\\\\/")
     assert "look-around" in refusal(grammars, regex="a(?=b)")
+
+
+def test_digits_of_a_pattern_are_ascii_and_of_a_regular_expression_of_any_script(grammars: Grammars) -> None:
+    for digit, of_pattern in (("5", True), ("٥", False)):
+        assert accepts(grammars, digit, regex=r"\d") and accepts(grammars, digit, grammar=r"start: /\d/")
+        assert accepts(grammars, f'"{digit}"', json={"type": "string", "pattern": r"^\d$"}) is of_pattern
 
 
 def test_a_json_schema_inside_of_a_grammar_is_held_to_like_any_other(grammars: Grammars) -> None:
