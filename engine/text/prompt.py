@@ -4,11 +4,13 @@ The whole conversation is rendered once and encoded once. An answer's stored ids
 exactly what the model would have gone on with there; otherwise the text is encoded. To find the places without
 rendering every prefix again, the conversation is rendered a second time as a skeleton, with a mark in place of every
 text: what stands between two marks is the template's own, and the texts of the first rendering stand between those.
+Of an answer with thoughts or calls the ids stand in where the template writes all of it, tags too, as the model did.
 """
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from ..chat import Chat, ChatMessage, Tool, ToolCall
@@ -18,6 +20,10 @@ from .detokenizer import TokenBytes
 from .json_scanner import MAX_DEPTH
 from .tokenizer import Tokenizer, require_text
 from .tool_prompt import text_of
+
+MOST_HEADERS = 64  # behind which an answer is looked for
+Written = list[tuple[bool, str]]
+"""What an answer's ids say: whether they are control tokens, and their text."""
 
 
 class PromptEncoder:
@@ -96,26 +102,44 @@ class PromptEncoder:
         texts = (self._bytes.decode(ids, going_on=going_on) for going_on in (False, True))
         return ids if text_of(message) in (self._tokenizer.shield(text, of_model=True) for text in texts) else ()
 
+    def _written(self, message: ChatMessage) -> Written:
+        """All that an answer's ids say, in runs of text and of control tokens, where it has thoughts or calls."""
+        ids = message.token_ids
+        if not ids or message.fingerprint != self._fingerprint or not (message.reasoning or message.tool_calls):
+            return []
+        runs = groupby(ids, self._tokenizer.control_ids.__contains__)
+        return [(controls, self._said(list(run), controls)) for controls, run in runs]
+
+    def _said(self, ids: list[int], controls: bool) -> str:
+        if controls:
+            return "".join(self._tokenizer.literals[token] for token in ids)
+        return self._bytes.decode(ids, going_on=True)
+
     def _with_stored_ids(
         self, prompt: str, messages: list[ChatMessage], tools: list[Tool], now: datetime
     ) -> tuple[str, list[Sequence[int]]]:
         """The prompt with a mark in place of every answer whose stored ids stand in, and those ids in order."""
         stored = {number: ids for number, message in enumerate(messages) if (ids := self._stored_ids(message))}
-        if not stored:
+        written = {number: runs for number, message in enumerate(messages) if (runs := self._written(message))}
+        if not stored and not written:
             return prompt, []
         marked = [self._marked(number, message) for number, message in enumerate(messages)]
         skeleton = self._skeleton(marked, tools, now)
         if skeleton is None:
             return prompt, []
-        places = self._places(prompt, skeleton, messages)
         going_on = self._goes_on(skeleton, marked, list(stored), tools, now)
+        places = [
+            (start, stop, number)
+            for number, start, stop in self._places(prompt, skeleton, messages)
+            if number in going_on and prompt[start:stop] == text_of(messages[number])
+        ]
         pieces: list[str] = []
         answers: list[Sequence[int]] = []
         end = 0
-        for number, start, stop in places:
-            if number in stored and number in going_on and prompt[start:stop] == text_of(messages[number]):
+        for start, stop, number in sorted(places + self._written_places(prompt, written, marked, tools, now)):
+            if start >= end:
                 pieces += [prompt[end:start], self._tokenizer.answer]
-                answers.append(stored[number])
+                answers.append(messages[number].token_ids or ())
                 end = stop
         return "".join(pieces) + prompt[end:], answers
 
@@ -146,6 +170,42 @@ class PromptEncoder:
             places.append((number, start, stop))
             start = stop + len(after)
         return places
+
+    def _written_places(
+        self, prompt: str, written: dict[int, Written], marked: list[ChatMessage], tools: list[Tool], now: datetime
+    ) -> list[tuple[int, int, int]]:
+        """(start, stop, message) of what is written just so, behind what stood at the end of its prompt.
+
+        Rendered anew for the first after each role; the others must have the same header as that one.
+        """
+        headers: dict[str, str] = {}
+        places = []
+        end = 0
+        for number, runs in written.items():
+            role = marked[number - 1].role if number else ""
+            if role not in headers:
+                prefix = self._skeleton(marked[:number], tools, now)
+                headers[role] = "" if prefix is None else self._tokenizer.marks.any_text.split(prefix)[-1]
+            if (place := self._place(prompt, end, headers[role], runs)) is not None:
+                end = place[1]
+                places.append((*place, number))
+        return places
+
+    def _place(self, prompt: str, start: int, header: str, runs: Written) -> tuple[int, int] | None:
+        """The first behind such a header where these runs stand."""
+        for _ in range(MOST_HEADERS if header else 0):
+            start = prompt.find(header, start) + len(header)
+            if start < len(header):
+                return None
+            end: int | None = start
+            for controls, text in runs:
+                if end is not None and controls:
+                    end = end + len(text) if prompt.startswith(text, end) else None
+                elif end is not None:
+                    end = self._tokenizer.end_of(text, prompt, end)
+            if end is not None:
+                return start, end
+        return None
 
     def _goes_on(
         self, skeleton: str, marked: list[ChatMessage], answers: list[int], tools: list[Tool], now: datetime

@@ -40,7 +40,8 @@ class Marks:
 class Tokenizer:
     """Immutable once made, for any thread. `answer` stands in a prompt for an answer's ids.
 
-    size: one more than the tokenizer's highest id. `added` are its added tokens, by what they stand for.
+    size: one more than the tokenizer's highest id. `added` are its added tokens, by what they stand for; `literals` is
+    what control tokens stand for, by their ids.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         controls = {token: one for token, one in added.items() if _is_control(one, chat_template or "")}
         self.control_ids = frozenset(controls)
+        self.literals = {token: one.content for token, one in controls.items()}
         self.added = {one.content: token for token, one in added.items()}
         self.special_ids = frozenset(token for token, one in added.items() if one.special)
         self._bos = [bos_id] if bos_id is not None and tokenizer.encode("").ids[:1] == [bos_id] else []
@@ -71,12 +73,30 @@ class Tokenizer:
         self._first_not_soft = re.compile(f"(?!{_one_of(soft).pattern}){self._first.pattern}")
         characters = {mark: char for char, mark in self._shields.items()}
         self._sealed = literals | characters
+        self._control = _one_of(literals)
         self._seal = re.compile(f"{_one_of(characters).pattern}|{_one_of(literals).pattern}")
 
     def shield(self, text: str, *, of_model: bool = False) -> str:
         """What someone wrote, fit to go through a template. Only a model's own `<think>` stays a control token."""
         pattern = self._first_not_soft if of_model else self._first
         return pattern.sub(lambda found: self._shields[found[0]], text)
+
+    def end_of(self, text: str, prompt: str, start: int) -> int | None:
+        """Where a text ends that stands there, shielded or not. None: it does not; control tokens are no text."""
+        end = 0
+        for found in self._first.finditer(text):
+            plain, mark = text[end : found.start()], self._shields[found[0]]
+            if not prompt.startswith(plain, start):
+                return None
+            start += len(plain)
+            if prompt.startswith(mark, start):
+                start += len(mark)
+            elif prompt.startswith(found[0], start) and not self._control.match(prompt, start):
+                start += len(found[0])
+            else:
+                return None
+            end = found.end()
+        return start + len(text) - end if prompt.startswith(text[end:], start) else None
 
     def encode(self, prompt: str, answers: Sequence[Sequence[int]] = ()) -> list[int]:
         """Ids of what a template wrote, shielded texts as text, the n-th `answer` being `answers[n]`. Adds no BOS."""

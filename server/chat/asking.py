@@ -98,7 +98,8 @@ class Asking:
         async with self.turns.shelves.of(asked.conversation_id).read() as sql:
             conversation = await conversation_of(sql, identity.user_id, asked)
             place = await place_of(sql, conversation, asked) if conversation else Place()
-        chat = await self._chat(asked.conversation_id, place, None)
+        tools, _ = choose(read_tools(asked.tools), asked.tool_choice)
+        chat = replace(await self._chat(asked.conversation_id, place, None), tools=tools)
         self.engine.warm(asked.conversation_id, chat, owner=self.owners.of(identity))
 
     def _refuse(self, ask: Ask) -> None:

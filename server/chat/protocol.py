@@ -74,7 +74,8 @@ class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.creat
 
     `instructions` stay with the conversation until others are given. `store` false begins a temporary conversation;
     later it is as it was begun. `input` is one message, or what came of the calls of the answer before it. `tools` are
-    those that this answer may call: {type: "function", name, description?, parameters?}.
+    those that this answer may call: {type: "function", name, description?, parameters?, strict?}. They belong to this
+    response, not to the conversation: whoever asks on, regenerates or continues gives those whose calls it can answer.
     """
 
     client_id: Id
