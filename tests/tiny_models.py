@@ -84,6 +84,17 @@ def write_folder(folder: Path, config: dict[str, Any] | None = None, tensors: Te
     return folder
 
 
+def add_text(writer: Any) -> None:
+    """Tokens, their one merge, and the template, to a gguf.GGUFWriter."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([3 if token in ADDED else 1 for token in TOKENS])
+    writer.add_token_merges(["h e"])
+    writer.add_eos_token_id(0)
+    writer.add_chat_template(CHATML)
+
+
 def write_gguf(
     path: Path,
     config: dict[str, Any] | None = None,
@@ -114,13 +125,7 @@ def write_gguf(
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3 if token in ADDED else 1 for token in TOKENS])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(0)
-    writer.add_chat_template(CHATML)
+    add_text(writer)
     for key, value in (metadata or {}).items():
         writer.kv_data[0].pop(key, None)
         writer.add_key_value(key, value, _value_type(value))

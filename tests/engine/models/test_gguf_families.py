@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from against_transformers import LENGTHS, TINY, random_model, try_out
-from tiny_models import ADDED, CHATML, TOKENS
+from tiny_models import add_text
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -103,13 +103,7 @@ def write(path: Path, arch: Arch, model: PreTrainedModel, kind: Kind = Kind.F32)
     }
     for key, value in keys.items():
         (writer.add_uint32 if isinstance(value, int) else writer.add_float32)(f"{name}.{key}", value)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([3 if token in ADDED else 1 for token in TOKENS])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(0)
-    writer.add_chat_template(CHATML)
+    add_text(writer)
     rope = config.rope_parameters
     if (kind_of_rope := rope.get("full_attention", rope)["rope_type"]) in ("yarn", "linear"):
         writer.add_string(f"{name}.rope.scaling.type", kind_of_rope)
