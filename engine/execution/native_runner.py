@@ -2,6 +2,7 @@
 
 It makes arrays of facts; what to compute was chosen before, and how is hamdam.kernels.cpu's.
 """
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -54,7 +55,7 @@ class NativeRunner:
         if not batch.rows:
             return []
         rows = batch.rows
-        order = sorted(range(len(rows)), key=lambda index: _neighbours(rows[index]))
+        order = _side_by_side(rows)
         sampled = [index for index in order if rows[index].sample]
         limited = limits([rows[index].sequence for index in sampled], self.vocab_size)
         step = self._step([rows[index] for index in order], limited)
@@ -131,9 +132,19 @@ def fingerprint(checkpoint: Checkpoint, config: EngineConfig, dtype: str) -> str
     return f"{checkpoint.fingerprint} {dtype} {KV_LAYOUT} {rotary_digest(model, context_limit(config, model))}"
 
 
-def _neighbours(row: Row) -> tuple[bool, list[int]]:
-    """A key that brings rows together which decode, and which begin with the same blocks: their keys are read once."""
-    return row.count > 1, row.sequence.block_table[::APART]
+def _side_by_side(rows: list[Row]) -> list[int]:
+    """The order in which rows are computed. Those that decode are side by side, and those that begin with the same
+    blocks, whose keys are then read once. All rows of one sequence (prompt_rows.py) stay together and as they were: the
+    last token of such a run clears the slot behind it, which must not be one that the same step writes."""
+    tokens = Counter[int]()
+    for row in rows:
+        tokens[id(row.sequence.block_table)] += row.count
+
+    def place(index: int) -> tuple[bool, list[int]]:
+        table = rows[index].sequence.block_table
+        return tokens[id(table)] > 1, table[::APART]
+
+    return sorted(range(len(rows)), key=place)
 
 
 def _tables(rows: list[Row]) -> Ints:

@@ -13,6 +13,7 @@ from hamdam.engine.execution.logprobs import logprobs
 from hamdam.engine.execution.model_runner import load_runner
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.engine.policy.batch import Batch, Broken, Row, Scored
+from hamdam.engine.policy.prompt_rows import prompt_rows
 from hamdam.engine.policy.sampling_params import SamplingParams
 from hamdam.engine.policy.sequence import Sequence
 
@@ -132,6 +133,23 @@ def test_of_a_prompt_each_token_has_what_the_logits_before_it_say(tmp_path: Path
                 assert [answer.ids for answer in found] == [answer.ids for answer in plain]
                 after = run(scheduler, runner, *(sequence(id + 10, ids, max_tokens=6) for id, ids in enumerate(TALKS)))
                 assert [answer.ids for answer in after] == [answer.ids for answer in plain], "from blocks that it left"
+
+
+@pytest.mark.parametrize("scored", [1, 2, 3, 16, 17, 34])
+def test_what_a_preemption_left_scored_is_computed_again_in_the_step_that_scores_the_rest(
+    tmp_path: Path, scored: int
+) -> None:
+    """Keys and values of both are then written in one step, some into the same words."""
+    ids = TALKS[0][:36]
+    with native(tiny(tmp_path)) as runner:
+        whole, again = scoring(1, ids), scoring(2, ids, num_scored=scored)
+        whole.block_table, again.block_table = [0, 1, 2], [3, 4, 5]
+        right = runner.run(Batch(prompt_rows(whole, 0, len(ids))))
+        rows = prompt_rows(again, 0, len(ids))
+        other = sequence(3, TALKS[1], block_table=[6, 7, 8])  # its rows belong between those, by their blocks alone
+        found = runner.run(Batch([Row(other, 0, 20, sample=False), *rows]))[1:]
+        assert rows[0].count == scored
+        assert found == [None, *right[scored:]]
 
 
 def test_who_asks_for_its_prompt_changes_no_answer_of_others(tmp_path: Path) -> None:
