@@ -1,13 +1,12 @@
 """ArrangedWeights: the tensors of some files, a few of them in another order than they are stored in. No arithmetic."""
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
 from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
@@ -20,11 +19,12 @@ _TURNED = re.compile(r"\.self_attn\.[qk]_(?:proj|norm)\.(?:weight|bias)$")
 @dataclass(frozen=True, slots=True)
 class Change:
     """shape: of what `apply` makes of the stored values, the same numbers, of whatever dtype they are.
-    of_rows: only whole rows change places, so that it can be done to a matrix's blocks too."""
+    unit: so many whole rows, one after another, change places among themselves, which can be done to some units at a
+    time and to a matrix's blocks, codes and scales too; None: all numbers may."""
 
     shape: tuple[int, ...]
     apply: Callable[[NDArray[Any]], NDArray[Any]]
-    of_rows: bool = False
+    unit: int | None = None
 
 
 class ArrangedWeights:
@@ -39,26 +39,34 @@ class ArrangedWeights:
         change = self._changes.get(name)
         if change is None:
             return self._weights.read(name, rows)
-        dtype, values = self._weights.read(name)
-        values = change.apply(values)
-        return Numbers(dtype, values if rows is None else values[rows.start : rows.stop])
+        units, wanted = _units(change, rows)
+        dtype, values = self._weights.read(name, units)
+        return Numbers(dtype, change.apply(values)[wanted])
 
     def bits(self, name: str) -> int | None:
         change = self._changes.get(name)
-        return self._weights.bits(name) if change is None or change.of_rows else None
+        return self._weights.bits(name) if change is None or change.unit is not None else None
 
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         change = self._changes.get(name)
         if change is None:
             return self._weights.quantized(name, rows)
-        if self.bits(name) is None or (whole := self._weights.quantized(name)) is None:
+        units, wanted = _units(change, rows)
+        if self.bits(name) is None or (stored := self._weights.quantized(name, units)) is None:
             return None
-        blocks = change.apply(whole.blocks)
-        blocks = blocks if rows is None else blocks[rows.start : rows.stop]
-        return Quantized(whole.format, blocks, (len(blocks), *whole.shape[1:]))
+        blocks = change.apply(stored.blocks)[wanted]
+        return Quantized(stored.format, blocks, (len(blocks), *stored.shape[1:]))
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
-        return None if name in self._changes else self._weights.coded(name, rows)
+        change = self._changes.get(name)
+        if change is None:
+            return self._weights.coded(name, rows)
+        units, wanted = _units(change, rows)
+        if change.unit is None or (stored := self._weights.coded(name, units)) is None:
+            return None
+        zeros = None if stored.zeros is None else change.apply(stored.zeros)[wanted]
+        codes, scales = (change.apply(x)[wanted] for x in (stored.codes, stored.scales))
+        return replace(stored, codes=codes, scales=scales, zeros=zeros, block=1)  # outputs that shared scales are apart
 
     def held(self, name: str) -> Held | None:
         return None if name in self._changes else self._weights.held(name)
@@ -67,17 +75,21 @@ class ArrangedWeights:
         return None if name in self._changes else self._weights.held_bytes(name)
 
 
+def _units(change: Change, rows: range | None) -> tuple[range | None, slice]:
+    """What is to be read for these rows of what was changed, and which of it they are."""
+    if rows is None or change.unit is None:
+        return None, slice(None) if rows is None else slice(rows.start, rows.stop)
+    first = rows.start // change.unit * change.unit
+    units = range(first, -(-rows.stop // change.unit) * change.unit)
+    return units, slice(rows.start - first, rows.stop - first)
+
+
 def arranged(config: ModelConfig, weights: Weights, changes: Mapping[str, Change] | None = None) -> Weights:
-    """With these changes, and those that `config` asks for by a tensor's name. ModelError where what is to be changed
-    is stored as numbers of a few bits whose order cannot be."""
+    """With these changes, and those that `config` asks for by a tensor's name."""
     changes = dict(changes or {})
     for name, shape in weights.shapes.items():
         if (change := _halves(config, name, shape)) is not None:
             changes[name] = change
-    for name in changes:
-        if weights.coded(name, range(1)) is not None:
-            kind = weights.formats[name]
-            raise ModelError(f"{name} is stored as {kind}, which is not supported where its rows have another order")
     return ArrangedWeights(weights, changes) if changes else weights
 
 
@@ -96,4 +108,4 @@ def _halves(config: ModelConfig, name: str, shape: tuple[int, ...]) -> Change | 
         heads = values.reshape(-1, dim, *values.shape[1:])
         return np.ascontiguousarray(heads[:, order].reshape(values.shape))
 
-    return Change(shape, ordered, of_rows=True)
+    return Change(shape, ordered, unit=dim)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..models.config import ModelConfig
 from .arranged_weights import Change
+from .numbers import DTYPES
 from .safetensors import SafetensorsFile, StoredTensor
 
 Part = tuple[str, StoredTensor, Change | None]
@@ -51,6 +52,9 @@ def decoder_tensors(
 def _parts(config: ModelConfig, name: str, whole: StoredTensor) -> Iterator[Part]:
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     wide, rows = config.intermediate_size, whole.shape[:1]
+    if whole.dtype not in DTYPES:  # quantised: folder_weights.py takes it apart with its scales
+        yield name, whole, None
+        return
     if name.endswith(".self_attn.qkv_proj.weight") and rows == (query + 2 * key,):
         for part, first, count in (("q", 0, query), ("k", query, key), ("v", query + key, key)):
             yield name.replace(".qkv_proj.", f".{part}_proj."), _rows(whole, first, count), None

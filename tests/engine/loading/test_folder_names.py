@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from quantised_folders import awq, write_quantised
 from tiny_models import CONFIG, Tensors, write_folder
 
 from hamdam.engine.errors import ModelError
@@ -82,11 +81,3 @@ def test_where_a_part_of_a_head_turns_its_first_half_comes_to_turn_with_its_seco
     assert checkpoint.array(name, range(7, 18))[:, 5].tolist() == [9, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17]
     value = "model.layers.0.self_attn.v_proj.weight"
     assert np.array_equal(checkpoint.array(value), tensors[value].numpy())
-
-
-def test_a_quantised_matrix_whose_rows_would_have_another_order_is_refused_by_name(tmp_path: Path) -> None:
-    said = {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm"}
-    random = np.random.default_rng(0)
-    write_quantised(tmp_path, PARTIAL, said, lambda out, width: awq(random, out, width, 16))
-    with pytest.raises(ModelError, match=r"[qk]_proj\.weight is stored as AWQ, which is not supported"):
-        open_checkpoint(tmp_path)

@@ -1,5 +1,4 @@
 """AWQ, GPTQ, compressed-tensors and FP8: exactly the weights that are stored, row by row too, in 4 or 8 bits."""
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from quantised_folders import Made, awq, compressed, fp8, gptq, int8, packed, write_quantised
 from tiny_models import CONFIG, random_tensors, write_folder
+from whole_windows import WholeWindows
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
@@ -248,7 +248,9 @@ def test_activations_that_are_rounded_as_they_come_are_taken(tmp_path: Path) -> 
 PHI = {key: value for key, value in CONFIG.items() if key != "model_type"} | {"model_type": "phi3", "hidden_size": 64}
 
 
-def write_fused(folder: Path, said: dict[str, Any], make: Callable[[int, int], Made]) -> dict[str, Any]:
+def write_fused(
+    folder: Path, said: dict[str, Any], make: Callable[[int, int], Made], **config: Any
+) -> dict[str, Any]:
     """As phi3 has them: q, k and v are one matrix, and gate and up. What each of its parts stands for."""
     tensors = random_tensors(PHI)
     right, stored = {}, {name: values for name, values in tensors.items() if not name.endswith("_proj.weight")}
@@ -264,11 +266,15 @@ def write_fused(folder: Path, said: dict[str, Any], make: Callable[[int, int], M
             stored |= {f"{at}{fused}.{name}": tensor for name, tensor in made.items()}
             for part, values in zip(parts, np.split(whole, np.cumsum(counts)[:-1]), strict=True):
                 right[f"{at}{part}.weight"] = values
-    write_folder(folder, PHI | {"quantization_config": said}, stored)
+    write_folder(folder, PHI | config | {"quantization_config": said}, stored)
     return right
 
 
-@pytest.mark.parametrize("form", ["awq", "gptq, act-order", "packed"])
+FUSED = ["awq", "gptq, act-order", "packed", "int8", "int8, zeros", "fp8 whole", "fp8 by row", "fp8 by block",
+         "fp8 of the makers"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FUSED)
 def test_a_fused_quantised_matrix_is_taken_apart(form: str, tmp_path: Path) -> None:
     said, make, bits = FORMATS[form]
     right = write_fused(tmp_path, said, maker(make))
@@ -279,9 +285,55 @@ def test_a_fused_quantised_matrix_is_taken_apart(form: str, tmp_path: Path) -> N
         assert checkpoint.weights.bits(name) == bits
 
 
-def test_a_quantised_model_of_which_a_part_of_each_head_turns_is_refused(tmp_path: Path) -> None:
-    write_fused(tmp_path, AWQ, maker(partial(awq, group=32)))
-    config = json.loads((tmp_path / "config.json").read_text()) | {"partial_rotary_factor": 0.5}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="AWQ, which is not supported where its rows have another order"):
-        open_checkpoint(tmp_path)
+@pytest.mark.parametrize("form", FUSED)
+def test_where_a_part_of_each_head_turns_rows_change_places_and_stay_as_they_are_stored(
+    form: str, tmp_path: Path
+) -> None:
+    """A head has 16 rows of which 8 turn: 0 to 3 with 4 to 7. As the decoder has it, i with i + 8."""
+    said, make, bits = FORMATS[form]
+    right = write_fused(tmp_path, said, maker(make), partial_rotary_factor=0.5)
+    checkpoint = open_checkpoint(tmp_path)
+    order = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
+    for name, values in right.items():
+        if ".q_proj." in name or ".k_proj." in name:
+            values = values.reshape(-1, 16, values.shape[1])[:, order].reshape(values.shape)
+        found = checkpoint.array(name)
+        np.testing.assert_allclose(found, values, rtol=2**-24, err_msg=name)
+        assert np.array_equal(checkpoint.array(name, range(9, 21)), found[9:21])
+        coded = checkpoint.weights.coded(name, range(9, 21))
+        assert coded is not None and np.array_equal(coded.float32(), found[9:21])
+        assert checkpoint.weights.bits(name) == bits
+        if bits is not None:
+            blocks = checkpoint.quantized(name)
+            some = checkpoint.quantized(name, range(9, 21))
+            assert blocks is not None and some is not None and np.array_equal(some.blocks, blocks.blocks[9:21])
+
+
+@pytest.mark.parametrize("turning", [0.5, 1.0])
+@pytest.mark.parametrize("form", FUSED)
+def test_what_a_device_gets_of_a_fused_matrix_is_what_it_stands_for(form: str, turning: float, tmp_path: Path) -> None:
+    """Blocks of FP8 within which a part begins, or whose rows have changed places, are none: those come as floats."""
+    said, make, _ = FORMATS[form]
+    write_fused(tmp_path, said, maker(make), partial_rotary_factor=turning)
+    checkpoint = open_checkpoint(tmp_path)
+    for name, piece in checkpoint.pieces(keep=True):
+        floats = piece.values if isinstance(piece.values, torch.Tensor) else piece.values.dequantise()
+        rows = range(piece.first, piece.first + len(floats))
+        assert np.array_equal(floats.numpy(), checkpoint.array(name, rows)), name
+
+
+@pytest.mark.parametrize("form", ["int8", "fp8 by row", "fp8 of the makers"])
+def test_a_fused_model_of_which_a_part_of_each_head_turns_answers_as_its_dequantised_twin(
+    form: str, tmp_path: Path
+) -> None:
+    said, make, _ = FORMATS[form]
+    config = {"partial_rotary_factor": 0.5}
+    right = write_fused(tmp_path / "stored", said, maker(make), **config)
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(values, np.float32)) for name, values in right.items()}
+    for name, values in random_tensors(PHI).items():
+        tensors.setdefault(name, values)
+    write_folder(tmp_path / "twin", PHI | config, tensors)
+    ids = list(range(3, 40))
+    found, twin = (WholeWindows(open_checkpoint(tmp_path / one), longest=40).logits(ids) for one in ("stored", "twin"))
+    assert twin.std() > 0.1
+    np.testing.assert_allclose(found, twin, rtol=0, atol=1e-4 * np.abs(twin).max())
