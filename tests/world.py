@@ -27,6 +27,7 @@ from scripted import reply, scripted_engine
 from websockets.asyncio.client import ClientConnection, connect
 
 from hamdam.engine import EngineConfig
+from hamdam.engine.text.codec import Codec
 from hamdam.server.app import create_app
 from hamdam.server.chat.protocol import AnyServerEvent
 from hamdam.server.people.accounts import add_user
@@ -70,6 +71,23 @@ class World:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=30) as client:
             yield client
+
+    def speaks(self, template: str) -> None:
+        """The model has this template from now on."""
+        tokenizer, ends = self.runner.tokenizer, self.runner.eos_ids
+        self.engine.codec = Codec(tokenizer, template, eos_text="<|im_end|>", eos_ids=ends)
+
+    def prompts(self) -> list[str]:
+        """The text of every prompt that reaches the model from now on, as it comes."""
+        heard: list[str] = []
+        answer = self.runner._answer
+
+        def hear(prompt: list[int]) -> Any:
+            heard.append(self.runner.tokenizer.decode(prompt, skip_special_tokens=False))
+            return answer(prompt)
+
+        self.runner._answer = hear
+        return heard
 
     def pass_steps(self, count: int) -> None:
         """With `gate`: let the engine take this many steps more."""

@@ -20,17 +20,10 @@ from ..storage.tables import Message
 from ..text_format import read_text_format
 from ..tools import choose, read_tools
 from .audience import Viewer
+from .client_events import CallOutput, CreateResponse, InputMessage
 from .owner import Owners
 from .place import Place, chat_of, conversation_of, place_of, unpack_ids
-from .protocol import (
-    CallOutput,
-    ConversationCreated,
-    CreateResponse,
-    InputMessage,
-    ItemAdded,
-    ItemUpdated,
-    ServerEvent,
-)
+from .protocol import ConversationCreated, ItemAdded, ItemUpdated, ServerEvent
 from .refusals import engine_refusals
 from .saving import NewRun
 from .temporary import Temporary

@@ -1,10 +1,11 @@
-"""The protocol described for machines: AsyncAPI 3, made from the types in protocol.py. Nothing is described twice."""
+"""The protocol described for machines: AsyncAPI 3, of client_events.py and protocol.py. Nothing is described twice."""
 import typing
 from typing import Any
 
 import msgspec
 
-from .protocol import PROTOCOL, AnyClientEvent, AnyServerEvent
+from .client_events import AnyClientEvent
+from .protocol import PROTOCOL, AnyServerEvent
 
 SCHEMAS = "#/components/schemas/"
 

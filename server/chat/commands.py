@@ -4,23 +4,10 @@ from msgspec.structs import replace
 from ..errors import ApiError
 from ..storage.tables import Message
 from .asking import Asking, Known
+from .client_events import AnyClientEvent, CancelResponse, CreateResponse, Ping, SessionUpdate, Subscribe, Unsubscribe
 from .history import item_of
 from .owner import Owners
-from .protocol import (
-    AnyClientEvent,
-    CancelResponse,
-    ConversationSubscribed,
-    CreateResponse,
-    ItemAdded,
-    Ping,
-    Pong,
-    RateLimit,
-    RateLimitsUpdated,
-    SessionUpdate,
-    SessionUpdated,
-    Subscribe,
-    Unsubscribe,
-)
+from .protocol import ConversationSubscribed, ItemAdded, Pong, RateLimit, RateLimitsUpdated, SessionUpdated
 from .socket import Socket
 from .stored import created_of, end_of, snapshot_of, state_of
 from .turn import Turn

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from ..errors import ApiError
-from .protocol import AnyClientEvent, ServerEvent
+from .client_events import AnyClientEvent
+from .protocol import ServerEvent
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
 _encoder = msgspec.json.Encoder()

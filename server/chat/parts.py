@@ -9,7 +9,8 @@ from typing import Any
 
 from hamdam.engine import ToolCall
 
-from .protocol import CallOutput, FunctionCall
+from .client_events import CallOutput
+from .protocol import FunctionCall
 
 Parts = Sequence[dict[str, Any]]
 

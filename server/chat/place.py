@@ -15,9 +15,9 @@ from hamdam.engine import Chat, ChatMessage
 
 from ..errors import ApiError
 from ..storage.tables import Conversation, Message
+from .client_events import CallOutput, CreateResponse
 from .history import is_mine, message_in, owned
 from .parts import ONLY_TEXT, Answered, outputs_of, texts_of
-from .protocol import CallOutput, CreateResponse
 
 MAX_PATH = 20_000  # messages from a leaf to the root: a bound on every walk, above anything a context holds
 CUT = frozenset({"incomplete", "cancelled", "interrupted", "failed"})

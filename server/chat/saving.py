@@ -9,9 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from ..storage.clock import now_us
 from ..storage.database import Database
 from ..storage.tables import Conversation, Message
+from .client_events import CallOutput
 from .history import info_of, item_of, message_in, owned
 from .parts import question_parts
-from .protocol import CallOutput, ConversationInfo, Item
+from .protocol import ConversationInfo, Item
 from .shelves import Shelves
 from .title import title_of
 

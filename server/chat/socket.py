@@ -19,9 +19,10 @@ from ..people.watcher import DISABLED, SIGN_IN_ENDED
 from ..settings import Limits
 from ..storage.errors import StorageError
 from .audience import Audience
+from .client_events import COALESCE_MS, AnyClientEvent
 from .delivery import Cursor
 from .frames import RefusedFrame, read_frame, write_frame
-from .protocol import COALESCE_MS, PROTOCOL, AnyClientEvent, ErrorEvent, RateLimit, ServerEvent, SessionExpiring
+from .protocol import PROTOCOL, ErrorEvent, RateLimit, ServerEvent, SessionExpiring
 from .rate import Rate
 from .turn import Turn
 

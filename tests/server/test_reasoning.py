@@ -6,7 +6,6 @@ from scripted import CHATML
 from sqlalchemy import select
 from world import World, in_world
 
-from hamdam.engine.text.codec import Codec
 from hamdam.server.storage.tables import Message
 
 URL = "/v1/chat/completions"
@@ -21,16 +20,8 @@ def reply(question: str) -> str:
 
 def thinks(world: World, template: str = THINKS) -> list[str]:
     """From now on the model thinks; every prompt it sees goes into the list."""
-    runner, prompts = world.runner, []
-    world.engine.codec = Codec(runner.tokenizer, template, eos_text="<|im_end|>", eos_ids=runner.eos_ids)
-    answer = runner._answer
-
-    def heard(prompt: list[int]) -> list[int]:
-        prompts.append(runner.tokenizer.decode(prompt, skip_special_tokens=False))
-        return answer(prompt)
-
-    runner._answer = heard
-    return prompts
+    world.speaks(template)
+    return world.prompts()
 
 
 def body(text: str, **fields: object) -> dict:

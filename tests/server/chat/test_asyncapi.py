@@ -5,7 +5,8 @@ import typing
 from world import World, in_world
 
 from hamdam.server.chat.asyncapi import asyncapi_document
-from hamdam.server.chat.protocol import AnyClientEvent, AnyServerEvent
+from hamdam.server.chat.client_events import AnyClientEvent
+from hamdam.server.chat.protocol import AnyServerEvent
 
 
 def references(node: object) -> list[str]:

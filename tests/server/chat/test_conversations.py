@@ -6,7 +6,7 @@ from sqlalchemy import update
 from starlette.routing import Route
 from world import World, in_world
 
-from hamdam.server.chat.protocol import AnyClientEvent
+from hamdam.server.chat.client_events import AnyClientEvent
 from hamdam.server.people.logins import create_login
 from hamdam.server.storage.tables import User
 

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from hamdam.server.chat.client_events import CreateResponse, Ping, Subscribe
 from hamdam.server.chat.frames import RefusedFrame, read_frame, write_frame
-from hamdam.server.chat.protocol import CreateResponse, Ping, Pong, Subscribe, TextDelta
+from hamdam.server.chat.protocol import Pong, TextDelta
 
 
 def refusal(frame: str) -> RefusedFrame:

@@ -8,9 +8,9 @@ import pytest
 from msgspec import UNSET
 
 from hamdam.engine import ChatMessage
+from hamdam.server.chat.client_events import CreateResponse, InputMessage, InputText
 from hamdam.server.chat.history import Changes, History
 from hamdam.server.chat.place import chat_of, conversation_of, pack_ids, place_of, unpack_ids
-from hamdam.server.chat.protocol import CreateResponse, InputMessage, InputText
 from hamdam.server.chat.saving import NewRun, Saving, Written, recover
 from hamdam.server.chat.shelves import Shelves
 from hamdam.server.errors import ApiError

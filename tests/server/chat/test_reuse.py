@@ -4,13 +4,10 @@ from typing import Any
 import pytest
 from scripted import CHATML
 from tool_templates import QWEN_3
+from weather import CALL, TOOL, calls_of, output
 from world import World, in_world
 
-from hamdam.engine.text.codec import Codec
-
-LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
-CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "تهران"}}\n</tool_call>'
-COMPACT = '<tool_call>\n{"name":"look","arguments":{"at":"x"}}\n</tool_call>'
+COMPACT = '<tool_call>\n{"name":"get_weather","arguments":{"place":"x"}}\n</tool_call>'
 THOUGHT = "<think>\nThey ask about it.\n</think>\n\n"
 PLAIN = "It is warm, and it stays so."
 TEMPLATES = {"words": CHATML + "{# <think> </think> #}", "own": QWEN_3 + "{# </think> #}"}
@@ -31,11 +28,6 @@ def counts(run: Any) -> tuple[int, int, int]:
     return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"], usage["output_tokens"]
 
 
-def speaks(world: World, template: str) -> None:
-    tokenizer = world.runner.tokenizer
-    world.engine.codec = Codec(tokenizer, template, eos_text="<|im_end|>", eos_ids=world.runner.eos_ids)
-
-
 @pytest.mark.parametrize("kind", ANSWERS)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_turn_after_computes_only_what_is_new_or_differs(tmp_path, template: str, kind: str) -> None:
@@ -45,15 +37,14 @@ def test_the_turn_after_computes_only_what_is_new_or_differs(tmp_path, template:
 
     @in_world(lambda question: PLAIN if "more" in question or "31" in question else said)
     async def scene(world: World) -> None:
-        speaks(world, TEMPLATES[template])
+        world.speaks(TEMPLATES[template])
         async with world.client(await world.key("ana")) as ana:
-            run = await ana.ask("Is it warm?", tools=[LOOK])
+            run = await ana.ask("Is it warm?", tools=[TOOL])
             prompt, _, written = counts(run)
             assert written == len(said.encode()) + 1
-            calls = [e["call_id"] for e in run.events if e["type"] == "response.function_call_arguments.done"]
-            results = [{"type": "function_call_output", "call_id": one, "output": "31 °C"} for one in calls]
-            asked: dict[str, Any] = {"conversation_id": run.conversation, "tools": [LOOK]}
-            more = await (ana.ask(**asked, input=results) if calls else ana.ask("And more?", **asked))
+            results = [output(call, "31 °C") for call in calls_of(run)]
+            asked: dict[str, Any] = {"conversation_id": run.conversation, "tools": [TOOL]}
+            more = await (ana.ask(**asked, input=results) if results else ana.ask("And more?", **asked))
             longer, cached, _ = counts(more)
             assert cached == prompt + len((said if again is None else again).encode())
             _, cached, _ = counts(await ana.ask("Some more?", **asked))
@@ -67,11 +58,11 @@ def test_the_turn_after_computes_only_what_is_new_or_differs(tmp_path, template:
 @in_world(lambda question: PLAIN)
 async def test_a_hint_to_warm_a_conversation_has_its_tools(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
-        run = await ana.ask("Is it warm?", tools=[LOOK])
+        run = await ana.ask("Is it warm?", tools=[TOOL])
         prompt, _, _ = counts(run)
         hint: dict[str, Any] = {"type": "response.create", "conversation_id": run.conversation, "generate": False}
         computed = world.runner.computed
-        await ana.send(**hint, client_id="w1", tools=[LOOK])
+        await ana.send(**hint, client_id="w1", tools=[TOOL])
         await world.until(lambda: world.runner.computed > computed and not world.engine._open)
         assert world.runner.computed - computed < prompt // 4
         refused = await ana.refused(**hint, client_id="w2", tools=[5])
@@ -80,16 +71,9 @@ async def test_a_hint_to_warm_a_conversation_has_its_tools(world: World) -> None
 
 @in_world(lambda question: PLAIN)
 async def test_tools_are_those_of_one_response(world: World) -> None:
-    prompts: list[str] = []
-    answer = world.runner._answer
-
-    def heard(prompt: list[int]) -> list[int]:
-        prompts.append(world.runner.tokenizer.decode(prompt, skip_special_tokens=False))
-        return answer(prompt)
-
-    world.runner._answer = heard
+    prompts = world.prompts()
     async with world.client(await world.key("ana")) as ana:
-        run = await ana.ask("Is it warm?", tools=[LOOK])
-        for tools, times in (([], 0), ([LOOK], 1)):
+        run = await ana.ask("Is it warm?", tools=[TOOL])
+        for tools, times in (([], 0), ([TOOL], 1)):
             await ana.ask(conversation_id=run.conversation, tools=tools)
-            assert prompts[-1].count('"look"') == times, "answered again with the tools that are given then"
+            assert prompts[-1].count('"get_weather"') == times, "answered again with the tools that are given then"

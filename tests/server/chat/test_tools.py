@@ -2,16 +2,10 @@
 from typing import Any
 
 from sqlalchemy import select
+from weather import ARGUMENTS, CALL, TOOL, calls_of, output
 from world import World, in_world
 
 from hamdam.server.storage.tables import Message
-
-WEATHER = {
-    "type": "function", "name": "get_weather", "description": "The weather somewhere",
-    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
-}  # fmt: skip
-ARGUMENTS = '{"place": "تهران\u200c"}'
-CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n</tool_call>'
 
 
 def reply(question: str) -> str:
@@ -20,21 +14,13 @@ def reply(question: str) -> str:
     return "Gladly." if question == "Thanks" else f"Let me see.\n{CALL}\n{CALL}"
 
 
-def output(call: dict[str, Any], text: str) -> dict[str, str]:
-    return {"type": "function_call_output", "call_id": call["call_id"], "output": text}
-
-
-def told(run: Any, kind: str) -> list[dict[str, Any]]:
-    return [event for event in run.events if event["type"] == f"response.function_call_arguments.{kind}"]
-
-
 @in_world(reply)
 async def test_a_call_is_told_kept_and_answered(world: World) -> None:
     key = await world.key("ana")
     async with world.client(key) as ana, world.http(key) as http:
-        run = await ana.ask("Is it warm?", tools=[WEATHER])
+        run = await ana.ask("Is it warm?", tools=[TOOL])
         assert (run.text, run.end["type"]) == ("Let me see.", "response.completed")
-        deltas, calls = told(run, "delta"), told(run, "done")
+        deltas, calls = calls_of(run, "delta"), calls_of(run)
         assert [event["arguments"] for event in calls] == [event["delta"] for event in deltas] == [ARGUMENTS] * 2
         assert {event["name"] for event in (*deltas, *calls)} == {"get_weather"}
         assert len({event["call_id"] for event in calls}) == 2
@@ -44,7 +30,7 @@ async def test_a_call_is_told_kept_and_answered(world: World) -> None:
         assert row.parts == [{"type": "function_call"} | call for call in kept]
         assert row.finish_reason == "tool_calls"
         outputs = [output(calls[0], "31 °C"), output(calls[1], "sunny")]
-        more = await ana.ask(conversation_id=run.conversation, input=outputs, tools=[WEATHER])
+        more = await ana.ask(conversation_id=run.conversation, input=outputs, tools=[TOOL])
         assert more.text == "It is warm: 31"
         items = (await http.get(f"/api/conversations/{run.conversation}")).json()["items"]
         assert [item["role"] for item in items] == ["user", "assistant", "tool", "assistant"]
@@ -58,19 +44,12 @@ async def test_a_call_is_told_kept_and_answered(world: World) -> None:
 
 @in_world(reply)
 async def test_the_model_sees_its_calls_and_what_came_of_them_in_the_next_turns(world: World) -> None:
-    prompts: list[str] = []
-    answer = world.runner._answer
-
-    def heard(prompt: list[int]) -> list[int]:
-        prompts.append(world.runner.tokenizer.decode(prompt, skip_special_tokens=False))
-        return answer(prompt)
-
-    world.runner._answer = heard
+    prompts = world.prompts()
     async with world.client(await world.key("ana")) as ana:
-        run = await ana.ask("Is it warm?", tools=[WEATHER])
+        run = await ana.ask("Is it warm?", tools=[TOOL])
         assert prompts[-1].count("The weather somewhere") == 1
-        outputs = [output(call, f"{number} °C") for number, call in enumerate(told(run, "done"), 31)]
-        await ana.ask(conversation_id=run.conversation, input=outputs, tools=[WEATHER])
+        outputs = [output(call, f"{number} °C") for number, call in enumerate(calls_of(run), 31)]
+        await ana.ask(conversation_id=run.conversation, input=outputs, tools=[TOOL])
         for text, times in (("The weather somewhere", 1), (ARGUMENTS, 2), ("31 °C", 1), ("32 °C", 1)):
             assert prompts[-1].count(text) == times, text
         await ana.ask("Thanks", conversation_id=run.conversation)
@@ -82,8 +61,8 @@ async def test_the_model_sees_its_calls_and_what_came_of_them_in_the_next_turns(
 async def test_a_repeated_question_and_a_late_viewer_hear_of_the_calls(world: World) -> None:
     key = await world.key("ana")
     async with world.client(key) as ana, world.client(key) as other:
-        run = await ana.ask("Is it warm?", tools=[WEATHER], client_id="once")
-        calls = [call["call_id"] for call in told(run, "done")]
+        run = await ana.ask("Is it warm?", tools=[TOOL], client_id="once")
+        calls = [call["call_id"] for call in calls_of(run)]
         world.turns._by_response.clear()
         world.turns._by_client.clear()
         await other.send(type="response.create", client_id="once", conversation={}, input=[], tools=[])
@@ -98,8 +77,8 @@ async def test_a_repeated_question_and_a_late_viewer_hear_of_the_calls(world: Wo
 @in_world(reply)
 async def test_what_is_wrong_with_tools_and_outputs_is_refused_by_name(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
-        run = await ana.ask("Is it warm?", tools=[WEATHER])
-        [first, second] = told(run, "done")
+        run = await ana.ask("Is it warm?", tools=[TOOL])
+        [first, second] = calls_of(run)
         message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
         here: dict[str, Any] = {"conversation_id": run.conversation}
         for given, param in (
@@ -112,13 +91,13 @@ async def test_what_is_wrong_with_tools_and_outputs_is_refused_by_name(world: Wo
             (here | {"input": [output(first, "\0")]}, "input"),
             ({"conversation": {}, "input": [output(first, "a")]}, "input[0].call_id"),
             (here | {"input": [message], "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
-            (here | {"input": [message], "tools": [WEATHER, WEATHER]}, "tools[1].name"),
-            (here | {"input": [message], "tools": [WEATHER | {"strict": 1}]}, "tools[0].strict"),
+            (here | {"input": [message], "tools": [TOOL, TOOL]}, "tools[1].name"),
+            (here | {"input": [message], "tools": [TOOL | {"strict": 1}]}, "tools[0].strict"),
         ):  # fmt: skip
             error = await ana.refused(type="response.create", client_id="c", **given)
             assert (error["code"], error["param"]) == ("invalid_field", param)
         assert not world.engine._open
-        fine = await ana.ask(input=[output(second, "a"), output(first, "b")], tools=[WEATHER], **here)
+        fine = await ana.ask(input=[output(second, "a"), output(first, "b")], tools=[TOOL], **here)
         assert fine.text == "It is warm: a"
         error = await ana.refused(type="response.create", client_id="c", input=[output(first, "a")], **here)
         assert error["param"] == "input[0].call_id"
@@ -127,8 +106,8 @@ async def test_what_is_wrong_with_tools_and_outputs_is_refused_by_name(world: Wo
 @in_world(reply)
 async def test_a_call_of_a_temporary_conversation_is_kept_no_longer_than_it(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
-        run = await ana.ask("Is it warm?", tools=[WEATHER], store=False)
-        outputs = [output(call, "31 °C") for call in told(run, "done")]
+        run = await ana.ask("Is it warm?", tools=[TOOL], store=False)
+        outputs = [output(call, "31 °C") for call in calls_of(run)]
         assert (await ana.ask(conversation_id=run.conversation, input=outputs)).text == "It is warm: 31"
         async with world.database.read() as sql:
             assert await sql.scalar(select(Message)) is None

@@ -5,21 +5,11 @@ from typing import Any
 import pytest
 from official_client import client_of
 from scripted import CHATML
+from weather import ARGUMENTS, CALL, V1_TOOL
 from world import World, in_world
 
-from hamdam.engine.text.codec import Codec
-
 URL = "/v1/chat/completions"
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather somewhere",
-        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
-    },
-}
 TIME = {"type": "function", "function": {"name": "get_time"}}
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"place": "تهران"}}\n</tool_call>'
 TWO = f'{CALL}\n<tool_call>\n{{"name": "get_time"}}\n</tool_call>'
 QUESTION = {"role": "user", "content": "Is it warm in Tehran?"}
 
@@ -31,7 +21,7 @@ def reply(question: str) -> str:
 
 
 def body(text: str = "Is it?", **fields: object) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "temperature": 0, "tools": [WEATHER, TIME]} | fields
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, "tools": [V1_TOOL, TIME]} | fields
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -39,7 +29,7 @@ def test_the_official_client_round_trips_a_call(tmp_path, stream: bool) -> None:
     @in_world(reply)
     async def scene(world: World) -> None:
         async with client_of(world, await world.key("ana")) as client:
-            asked = {"model": "default", "tools": [WEATHER, TIME], "tool_choice": "auto"}
+            asked = {"model": "default", "tools": [V1_TOOL, TIME], "tool_choice": "auto"}
             if stream:
                 async with client.chat.completions.stream(**asked, messages=[QUESTION]) as events:
                     done = [event async for event in events if event.type == "tool_calls.function.arguments.done"]
@@ -50,7 +40,7 @@ def test_the_official_client_round_trips_a_call(tmp_path, stream: bool) -> None:
             assert (answer.finish_reason, answer.message.content) == ("tool_calls", "Let me see.")
             [call] = answer.message.tool_calls
             assert (call.type, call.function.name) == ("function", "get_weather")
-            assert call.function.arguments == '{"place": "تهران"}'
+            assert call.function.arguments == ARGUMENTS
             result = {"role": "tool", "tool_call_id": call.id, "content": "31 °C"}
             talk = [QUESTION, answer.message.model_dump(exclude_none=True, exclude={"parsed"}), result]
             talk[1].pop("parsed", None)
@@ -69,7 +59,7 @@ async def test_a11_calls_stream_with_index_id_name_and_arguments_as_the_whole_an
         assert whole["message"]["content"] is None
         functions = [call["function"] for call in whole["message"]["tool_calls"]]
         assert functions == [
-            {"name": "get_weather", "arguments": '{"place": "تهران"}'}, {"name": "get_time", "arguments": "{}"},
+            {"name": "get_weather", "arguments": ARGUMENTS}, {"name": "get_time", "arguments": "{}"},
         ]  # fmt: skip
         pieces, reasons, content = [], [], ""
         async with http.stream("POST", URL, json=body("both", stream=True)) as response:
@@ -124,18 +114,11 @@ async def test_the_models_own_template_is_given_tools_and_none_without(world: Wo
         "{% endfor %}"
         "{% endfor %}"
     ) + CHATML
-    world.engine.codec = Codec(world.runner.tokenizer, own, eos_ids=world.runner.eos_ids)
-    prompts: list[str] = []
-    answer = world.runner._answer
-
-    def heard(prompt: list[int]) -> list[int]:
-        prompts.append(world.runner.tokenizer.decode(prompt, skip_special_tokens=False))
-        return answer(prompt)
-
-    world.runner._answer = heard
+    world.speaks(own)
+    prompts = world.prompts()
     async with world.http(await world.key("ana")) as http:
         assert (await http.post(URL, json=body())).status_code == 200
-        assert f"<|im_start|>tool {json.dumps(WEATHER)}<|im_end|>" in prompts[-1]
+        assert f"<|im_start|>tool {json.dumps(V1_TOOL)}<|im_end|>" in prompts[-1]
         assert (await http.post(URL, json=body(tool_choice="none"))).status_code == 200
         assert "get_weather" not in prompts[-1]
 
@@ -147,15 +130,15 @@ def tool(**function: object) -> dict[str, Any]:
 WRONG_TOOLS: list[tuple[object, str]] = [
     ({}, "tools"),
     ([5], "tools[0]"),
-    ([WEATHER, {"type": "web_search"}], "tools[1].type"),
+    ([V1_TOOL, {"type": "web_search"}], "tools[1].type"),
     ([{"type": "function"}], "tools[0].function"),
     ([tool(name="two words")], "tools[0].function.name"),
     ([tool(name="")], "tools[0].function.name"),
-    ([WEATHER, TIME, WEATHER], "tools[2].function.name"),
+    ([V1_TOOL, TIME, V1_TOOL], "tools[2].function.name"),
     ([tool(description=5)], "tools[0].function.description"),
     ([tool(strict="yes")], "tools[0].function.strict"),
     ([tool(secret=1)], "tools[0].function.secret"),
-    ([WEATHER | {"secret": 1}], "tools[0].secret"),
+    ([V1_TOOL | {"secret": 1}], "tools[0].secret"),
     ([tool(parameters=[])], "tools[0].function.parameters"),
     ([tool(parameters={"type": "string"})], "tools[0].function.parameters.type"),
     ([tool(parameters={"properties": {"a": "text"}})], "tools[0].function.parameters.properties.a"),
