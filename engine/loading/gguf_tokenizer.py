@@ -12,6 +12,8 @@ from .gguf import GGUFHeader
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # tokenizer.ggml.token_type; 5 is unused, 6 a byte
 
+_SWALLOW_NOTHING = ("<unk>", "<s>", "<|endoftext|>")
+"""The added tokens of Phi 3 that leave the white space behind them: the others take it in, which no key says."""
 _SQUEEZES = "tokenizer.ggml.remove_extra_whitespaces"
 _LONGEST = 4096  # letters of a token; the real ones have up to some hundred spaces
 _SPACE = "▁"  # stands for a space in SentencePiece's pieces
@@ -72,8 +74,12 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
         raise ModelError(f"{source}: a tokenizer that rewrites its text first is not supported")
     build = _byte_level if model == "gpt2" else _sentence_piece
     tokenizer = build(header, vocabulary, types)
+    swallows = model == "llama" and header.find("general.architecture", str) == "phi3"
     added = [
-        AddedToken(tokens[number], special=kind != _USER_DEFINED, normalized=False)
+        AddedToken(
+            tokens[number], special=kind != _USER_DEFINED, normalized=False,
+            rstrip=swallows and tokens[number] not in _SWALLOW_NOTHING,
+        )
         for number, kind in enumerate(types)
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]

@@ -1,5 +1,6 @@
 """Tokenizers rebuilt from GGUF metadata give the ids of the originals, made here in other ways; or they are refused."""
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,18 @@ def test_f12_after_a_special_token_the_space_prefix_comes_again() -> None:
     think = tokenizer.token_to_id("<think>")
     ids = [1, *by_the_book("the", source), think, *by_the_book("on", source)]
     assert tokenizer.encode("the<think>on").ids == ids
+
+
+def test_f12_tokens_of_phi_3_swallow_the_white_space_behind_them() -> None:
+    """Its template has line breaks there, which no prompt of its training had."""
+    source = sentence_piece(bos_token_id=1)
+    [think] = build_tokenizer(source).encode("<think>", add_special_tokens=False).ids
+    on = by_the_book("on", source)
+    of_phi = replace(source, values={**source.values, "general.architecture": "phi3"})
+    ids = build_tokenizer(of_phi).encode("<think>\n\non</s> \n<think>", add_special_tokens=False).ids
+    assert ids == [think, *on, 2, think]
+    left = build_tokenizer(of_phi).encode("<s> on", add_special_tokens=False).ids
+    assert left == build_tokenizer(source).encode("<s> on", add_special_tokens=False).ids
 
 
 def test_f12_without_a_space_prefix_nothing_is_put_before() -> None:
