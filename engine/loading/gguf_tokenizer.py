@@ -35,6 +35,7 @@ def _cased(ending: str, numbers: str) -> str:
 
 _PATTERNS: dict[str, tuple[str, ...]] = {  # each cuts further what the one before it left
     "llama-bpe": (_CONTRACTIONS + r"\p{N}{1,3}" + _LINES,),
+    "smaug-bpe": (_CONTRACTIONS + r"\p{N}{1,3}" + _LINES,),  # Llama 3's without its BOS: SmolLM 3's
     "qwen2": (_CONTRACTIONS + r"\p{N}" + _LINES,),
     "qwen35": (_MARKED + _SPACES,),
     "tekken": (_cased("", r"\p{N}"),),
@@ -48,10 +49,11 @@ _PATTERNS: dict[str, tuple[str, ...]] = {  # each cuts further what the one befo
         r"| ?[\p{P}\p{S}]+[\r\n]*" + _SPACES,
     ),
 }
-_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2", "smaug-bpe": "dbrx"}
+_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "deepseek-r1-qwen": "qwen2"}
 _GPT2 = ("gpt-2", "gpt2")
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r")  # GPT-2's rule, after every digit is cut off
-_WHOLE_WORDS = ("llama-bpe", "tekken")  # a piece that is a token as it stands is not taken through the merges
+_BOS_FIRST = ("llama-bpe", "tekken")  # where the file does not say whether
+_WHOLE_WORDS = (*_BOS_FIRST, "smaug-bpe")  # a piece that is a token as it stands is not taken through the merges
 _COMPOSED = ("qwen2", "qwen35", "command-r")  # letter and accent become one character first
 
 
@@ -103,7 +105,7 @@ def _begins_with_bos(header: GGUFHeader) -> bool:
     said = header.find("tokenizer.ggml.add_bos_token", bool)
     if said is not None:
         return said
-    return header.find("tokenizer.ggml.model", str) == "llama" or _pre_tokenizer_name(header) in _WHOLE_WORDS
+    return header.find("tokenizer.ggml.model", str) == "llama" or _pre_tokenizer_name(header) in _BOS_FIRST
 
 
 def _pre_tokenizer_name(header: GGUFHeader) -> str:
@@ -122,7 +124,8 @@ def _byte_level(header: GGUFHeader, vocabulary: dict[str, int], types: list[int]
     elif name not in _GPT2:
         raise ModelError(f"{source}: the pre-tokenizer {name[:80]!r} is not supported")
     merges = _merges(source, header.need_list("tokenizer.ggml.merges", str), vocabulary, types)
-    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _WHOLE_WORDS))
+    whole_words = name in _WHOLE_WORDS or header.find("general.architecture", str) == "gpt-oss"  # not others' gpt-4o
+    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=whole_words))
     if name in _COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

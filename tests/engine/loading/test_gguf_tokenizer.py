@@ -162,6 +162,25 @@ def test_f12_added_tokens_keep_their_special_flag() -> None:
     assert {token.content for token in added if not token.special} == set(USER_DEFINED)
 
 
+@pytest.mark.parametrize(
+    ("name", "whole", "bos_first"),
+    [("llama-bpe", True, True), ("tekken", True, True), ("smaug-bpe", True, False), ("dbrx", False, False),
+     ("gpt-4o", False, False), ("qwen2", False, False)],
+)  # fmt: skip
+def test_f12_a_word_that_is_a_token_is_one_where_the_original_looks_for_it_first(
+    name: str, whole: bool, bos_first: bool
+) -> None:
+    """Some hundred of Llama 3's words are reached by no merges, " ایران" for one. SmolLM 3 has them, and no BOS."""
+    tokens = [*tiny_models.TOKENS, "hey"]
+    types = [1] * len(tokens)
+    said = {"model": "gpt2", "pre": name, "tokens": tokens, "token_type": types, "merges": ["h e"], "bos_token_id": 0}
+    ids = build_tokenizer(header(said)).encode("hey").ids
+    assert (ids[0] == 0) == bos_first
+    assert [tokens[id] for id in ids[bos_first:]] == (["hey"] if whole else ["he", "y"])
+    of_gpt_oss = replace(header(said), values={**header(said).values, "general.architecture": "gpt-oss"})
+    assert build_tokenizer(of_gpt_oss).encode("hey").ids[bos_first:] == [tokens.index("hey")]
+
+
 def test_bos_comes_from_the_post_processor_where_the_file_asks_for_it() -> None:
     tokens = byte_level("gpt-2").need_list("tokenizer.ggml.tokens", str)
     bos = tokens.index("<s>")
