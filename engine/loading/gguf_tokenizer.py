@@ -76,6 +76,7 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
         raise ModelError(f"{source}: a tokenizer that rewrites its text first is not supported")
     build = _byte_level if model == "gpt2" else _sentence_piece
     tokenizer = build(header, vocabulary, types)
+    of_gemma = model == "llama" and not _prefixed(header)
     swallows = model == "llama" and header.find("general.architecture", str) == "phi3"
     added = [
         AddedToken(
@@ -83,7 +84,7 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
             rstrip=swallows and tokens[number] not in _SWALLOW_NOTHING,
         )
         for number, kind in enumerate(types)
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and not (of_gemma and _is_run(tokens[number]))
     ]
     tokenizer.add_tokens(added)
     bos = special_id(header, "bos")
@@ -157,11 +158,15 @@ def _sentence_piece(header: GGUFHeader, vocabulary: dict[str, int], types: list[
     scores = header.need_list("tokenizer.ggml.scores", float)
     if len(scores) != len(types):
         raise ModelError(f"{header.source}: {len(types)} tokens, but {len(scores)} scores")
+    prefixed = _prefixed(header)
+    if not prefixed:
+        vocabulary, types, scores = _with_runs(vocabulary, types, scores)
+        if len(vocabulary) != len(types):
+            raise ModelError(f"{header.source}: two tokens of the vocabulary are the same run of spaces")
     unknown = next((token for token, number in vocabulary.items() if types[number] == _UNKNOWN), None)
     bytes_known = all(f"<0x{byte:02X}>" in vocabulary for byte in range(256))
     merges = _merges_by_score(header.source, vocabulary, types, scores)
     tokenizer = Tokenizer(BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=bytes_known))
-    prefixed = header.find("tokenizer.ggml.add_space_prefix", bool) is not False
     spaces_to_letter = normalizers.Replace(" ", _SPACE)
     tokenizer.normalizer = (
         normalizers.Sequence([normalizers.Prepend(_SPACE), spaces_to_letter]) if prefixed else spaces_to_letter
@@ -169,6 +174,27 @@ def _sentence_piece(header: GGUFHeader, vocabulary: dict[str, int], types: list[
     steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefixed else steps)
     return tokenizer
+
+
+def _prefixed(header: GGUFHeader) -> bool:
+    return header.find("tokenizer.ggml.add_space_prefix", bool) is not False
+
+
+def _is_run(token: str) -> bool:
+    return set(token) == {" "}
+
+
+def _with_runs(
+    vocabulary: dict[str, int], types: list[int], scores: list[float]
+) -> tuple[dict[str, int], list[int], list[float]]:
+    """Gemma's runs of spaces, which its files call user-defined, as the pieces that are made before all others."""
+    first = max(scores, default=0.0) + 1
+    runs = {number for token, number in vocabulary.items() if types[number] == _USER_DEFINED and _is_run(token)}
+    return (
+        {token.replace(" ", _SPACE) if number in runs else token: number for token, number in vocabulary.items()},
+        [_NORMAL if number in runs else kind for number, kind in enumerate(types)],
+        [first if number in runs else score for number, score in enumerate(scores)],
+    )
 
 
 def _merges_by_score(

@@ -95,5 +95,11 @@ WORDS = st.sampled_from([*" ".join(CORPUS).split(), *CONTROL, *WRITTEN, " ", "\u
 @settings(max_examples=150, deadline=None)
 @given(text=st.lists(WORDS | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=8).map("".join))
 def test_f12_random_text_gives_one_result_in_both_formats(both: tuple[Tokenizer, Tokenizer], text: str) -> None:
-    if "     " not in text.replace("▁", " "):  # longer runs than the vocabulary has are cut as each likes
-        same(*both, text)
+    same(*both, text)
+
+
+@pytest.mark.parametrize("both", [False], ids=["gemma"], indirect=True)
+@pytest.mark.parametrize("text", ["▁▁", "a▁▁▁b  c", " " * 4, " " * 3 + "the", "x" + " " * 4 + "the"])
+def test_f12_runs_of_spaces_are_pieces_whoever_writes_them(both: tuple[Tokenizer, Tokenizer], text: str) -> None:
+    same(*both, text)
+    assert any(set(piece) == {"▁"} and len(piece) > 1 for piece in both[1].encode(text).tokens)

@@ -264,6 +264,15 @@ def test_f12_without_a_space_prefix_nothing_is_put_before() -> None:
     assert tokenizer.decode(tokenizer.encode(" the").ids) == " the"
 
 
+def test_a_run_of_spaces_that_is_there_twice_is_refused() -> None:
+    source = sentence_piece(add_space_prefix=False)
+    tokens = [*source.need_list("tokenizer.ggml.tokens", str), "  "]
+    values = {"tokens": tokens, "scores": [0.0] * 260 + [-float(at) for at in range(len(tokens) - 260)]}
+    types = [*source.need_list("tokenizer.ggml.token_type", int), 4]
+    with pytest.raises(ModelError, match="the same run of spaces"):
+        build_tokenizer(sentence_piece(add_space_prefix=False, token_type=types, **values))
+
+
 def test_no_text_makes_a_control_or_a_byte_token() -> None:
     """ "<s" and "s>" are pieces here, so the merges of a careless conversion would make "<s>" out of them."""
     tokenizer = build_tokenizer(sentence_piece())
