@@ -54,11 +54,17 @@ def told_apart_by(branches: Any, schemas: Mapping[str, Any]) -> str | None:
     targets = [_target(branch, schemas) for branch in branches]
     if not targets or not all(isinstance(one, dict) and one.get("type") == "object" for one in targets):
         return None
-    for name in targets[0].get("properties", {}):
-        values = [_texts(one, name) for one in targets]
-        if all(values) and len(frozenset().union(*values)) == sum(map(len, values)):
-            return str(name)
-    return None
+    return next((str(name) for name in targets[0].get("properties", {}) if _parts_by(name, targets)), None)
+
+
+def _parts_by(name: str, branches: list[dict[str, Any]]) -> bool:
+    taken: set[str] = set()
+    for branch in branches:
+        texts = _texts(branch, name)
+        if not texts or not taken.isdisjoint(texts):
+            return False
+        taken |= texts
+    return True
 
 
 def _target(branch: Any, schemas: Mapping[str, Any]) -> Any:

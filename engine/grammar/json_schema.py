@@ -273,23 +273,32 @@ def _check_together(given: dict[str, Any], at: str) -> None:
 def _check_finite(schemas: Mapping[str, Any]) -> None:
     """Refuses what only an endless value could have: a list whose every item has to hold such a list, say.
 
-    A schema has a finite value once those have one that it cannot do without. What is never found has none.
+    A schema has a finite value once those have one that it cannot do without. What is never found has none. Each need
+    is looked at once.
     """
-    found: set[str] = set()
-    waiting = dict(schemas)
-    while True:
-        now = {at for at, given in waiting.items() if _has_finite(given, at, schemas, found)}
-        if not now:
-            break
-        found |= now
-        waiting = {at: given for at, given in waiting.items() if at not in now}
-    if "" in waiting:
+    unmet: dict[str, set[int]] = {}
+    needed_by: dict[str, list[tuple[str, int]]] = {}
+    for at, given in schemas.items():
+        needs = _needs(given, at)
+        unmet[at] = set(range(len(needs)))
+        for number, choices in enumerate(needs):
+            for one in choices:
+                needed_by.setdefault(one, []).append((at, number))
+    found = [at for at, numbers in unmet.items() if not numbers]
+    for at in found:  # grows meanwhile
+        for other, number in needed_by.pop(at, ()):
+            if number in unmet[other]:
+                unmet[other].remove(number)
+                if not unmet[other]:
+                    found.append(other)
+    if unmet[""]:
         raise SchemaError("", "no finite value has it: it needs itself inside of itself")
 
 
-def _has_finite(given: Any, at: str, schemas: Mapping[str, Any], found: set[str]) -> bool:
+def _needs(given: Any, at: str) -> list[list[str]]:
+    """Of each list one schema has to have a finite value, by its pointer."""
     if not isinstance(given, dict):
-        return True
+        return []
     needed = [f"{at}/allOf/{index}" for index in range(len(given.get("allOf", [])))]
     if "$ref" in given:
         needed.append(pointer_of(given["$ref"]))
@@ -302,8 +311,8 @@ def _has_finite(given: Any, at: str, schemas: Mapping[str, Any], found: set[str]
         before = len(given.get("prefixItems", []))
         needed += [f"{at}/prefixItems/{index}" for index in range(min(before, given.get("minItems", 0)))]
         needed += [f"{at}/items"] * (given.get("minItems", 0) > before and "items" in given)
-    return all(one in found for one in needed) and all(
-        any(f"{at}/{keyword}/{index}" in found for index in range(len(given[keyword])))
-        for keyword in ("anyOf", "oneOf")
-        if keyword in given
-    )
+    choices = [
+        [f"{at}/{keyword}/{index}" for index in range(len(given[keyword]))]
+        for keyword in ("anyOf", "oneOf") if keyword in given
+    ]  # fmt: skip
+    return [[one] for one in needed] + choices

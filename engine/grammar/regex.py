@@ -57,18 +57,20 @@ def in_a_json_string(regex: str) -> str:
 
 def _parts(regex: str) -> Iterator[str]:
     """Characters and escapes, classes whole, opened and closed groups, repetitions, and `|`."""
-    at = 0
+    at, closed = 0, True
     while at < len(regex):
         found = _PART.match(regex, at)
         assert found is not None
-        end = _class_end(regex, at) if regex[at] == "[" else found.end()
+        end = _class_end(regex, at) if regex[at] == "[" and closed else found.end()
+        closed = closed and end > 0  # no end is sought again where one is missing
+        end = end or found.end()
         yield regex[at:end]
         at = end
 
 
 def _class_end(regex: str, at: int) -> int:
-    """Classes may hold classes; a `]` right at the beginning is one of the characters."""
-    depth, start = 0, at
+    """Classes may hold classes; a `]` right at the beginning is one of the characters. 0: it has none."""
+    depth = 0
     while at < len(regex):
         char = regex[at]
         if char == "\\":
@@ -82,4 +84,4 @@ def _class_end(regex: str, at: int) -> int:
         at += 1
         if depth == 0:
             return at
-    return start + 1
+    return 0

@@ -21,8 +21,9 @@ blanks to depth ten, as models like it and are better at."""
 ESCAPES = 'nrbtf\\"'
 """Of JSON's strings: without \\uXXXX, in which a name could be spelled a second time, and past its own schema."""
 MAX_REPETITIONS = 10_000
-_BOUND = re.compile(r"\{\s*(\d+)?\s*(?:,\s*(\d+)?\s*)?\}|~\s*(\d+)(?:\s*\.\.\s*(\d+))?")
-_OPTION = re.compile(r"^\s*[?!]?[\w-]+\s*\[[^\]\n]*\b(temperature|max_tokens|stop)\b", re.MULTILINE)
+_BOUND = re.compile(r"\{\s*+(\d++)?\s*+(?:,\s*+(\d++)?\s*+)?\}|~\s*+(\d++)(?:\s*+\.\.\s*+(\d++))?")
+_OPTION = re.compile(r"^[ \t]*+[?!]?[\w-]++[ \t]*+\[[^\]\n]*\b(temperature|max_tokens|stop)\b", re.MULTILINE)
+"""Neither looks at a character again and again: Python's lock is held meanwhile."""
 _DECODER = json.JSONDecoder()
 
 
@@ -78,5 +79,5 @@ def _check_rules(source: str, field: str) -> None:
     if found := _OPTION.search(source):
         raise InvalidField(field, f"the option `{found[1]}` of a rule is not enforced here")
     for bound in _BOUND.finditer(source):
-        if any(int(number) > MAX_REPETITIONS for number in bound.groups() if number):
+        if any(len(number) > 9 or int(number) > MAX_REPETITIONS for number in bound.groups() if number):
             raise InvalidField(field, f"at most {MAX_REPETITIONS} repetitions are taken")

@@ -183,6 +183,10 @@ def test_e06_what_nothing_satisfies_is_refused_when_it_is_compiled(grammars: Gra
 
 # E08 -----------------------------------------------------------------------------------------------------------------
 
+NEWLINES = "\n" * 65_000
+CHAIN: list[tuple[str, Any]] = [(str(number), {"$ref": f"#/$defs/{number + 1}"}) for number in range(1900)]
+CHAIN.append(("1900", {"type": "null"}))
+MANY = {"type": "object", "properties": {f"p{number}": {"const": "x"} for number in range(1000)}}
 HOSTILE: list[tuple[dict[str, Any], bool]] = [  # and whether it is refused
     ({"grammar": 'start: "ab"{1000000000,2000000000}'}, True),
     ({"grammar": 'root ::= "ab"{1000,2000}'}, True),
@@ -199,6 +203,15 @@ HOSTILE: list[tuple[dict[str, Any], bool]] = [  # and whether it is refused
     ({"json": {"type": "array", "maxItems": 2_000_000_000}}, True),
     ({"json": {"allOf": [{"anyOf": [{"required": [f"{a}{b}"]} for b in range(9)]} for a in range(9)]}}, True),
     ({"choice": [f"value number {number}" for number in range(5000)]}, True),
+    # From here on: read in Python, with its lock held, so that nobody could do anything for the seconds that it took.
+    ({"grammar": f'{NEWLINES}start: "a"'}, False),
+    ({"grammar": f"start: \"a\"{{{' ' * 60_000}"}, True),
+    ({"grammar": f"start: \"a\"~1{' ' * 60_000}"}, False),
+    ({"grammar": f"start: \"a\"{{{'9' * 60_000}}}"}, True),
+    ({"grammar": "a" * 65_000}, True),
+    ({"regex": "[" * 4000}, True),
+    *(({"json": {"$ref": "#/$defs/0", "$defs": dict(given)}}, False) for given in (CHAIN, CHAIN[::-1])),
+    ({"json": {"$defs": {"o": MANY}, "anyOf": [{"oneOf": [{"$ref": "#/$defs/o"}] * 250} for _ in range(2)]}}, True),
 ]
 
 
