@@ -131,7 +131,7 @@ def write_gguf(
         writer.add_key_value(key, value, _value_type(value))
     for name, tensor in tensors.items():
         values = tensor.numpy()
-        if arch == "llama":
+        if arch in ("llama", "mistral3"):
             if ".q_proj." in name:
                 values = _as_rotary_pairs(values, config["num_attention_heads"])
             elif ".k_proj." in name:

@@ -74,9 +74,12 @@ def model_config(config: JsonObject) -> ModelConfig:
 
 def _of_text(config: JsonObject) -> JsonObject:
     """What a model that reads pictures too says of the part that reads text; what it leaves unsaid is usual there."""
-    text = config.object("text_config") if config.values.get("model_type") == "gemma3" else None
+    kind = config.values.get("model_type")
+    text = config.object("text_config") if kind in ("gemma3", "mistral3") else None
     if text is None:
         return config
+    if kind == "mistral3":  # a ministral3 inside is another model, and refused by that name
+        return JsonObject(text.source, {"model_type": "mistral", **text.values})
     return JsonObject(text.source, {**_OF_GEMMA3, **text.values, "model_type": "gemma3_text"})
 
 

@@ -15,7 +15,8 @@ from .safetensors import SafetensorsFile, StoredTensor
 
 Part = tuple[str, StoredTensor, Change | None]
 
-_OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")  # beside gemma3's text
+_OF_PICTURES = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")  # beside their text
+_READS_PICTURES = ("gemma3", "mistral")
 _RENAMED = (  # what transformers renames as well when it loads such files
     (re.compile(r"^(?:model\.)?language_model\.(?:model\.)?"), "model."),
     (re.compile(r"\.block_sparse_moe\."), ".mlp."),
@@ -37,7 +38,7 @@ def decoder_tensors(
     found: dict[str, SafetensorsFile] = {}
     changes: dict[str, Change] = {}
     for stored_name, file in holders.items():
-        if config.architecture == "gemma3" and _OF_PICTURES.match(stored_name):
+        if config.architecture in _READS_PICTURES and _OF_PICTURES.match(stored_name):
             continue
         name = stored_name
         for pattern, words in _RENAMED:

@@ -50,7 +50,7 @@ def open_gguf(path: Path) -> Checkpoint:
 
 def _rotary_pairs(config: ModelConfig, infos: Iterable[str]) -> dict[str, int]:
     """By name, the heads of q and k. Files of these architectures, and of no others, store their rows as pairs."""
-    if config.architecture not in ("llama", "mixtral", "smollm3"):
+    if config.architecture not in ("llama", "mistral", "mixtral", "smollm3"):
         return {}
     heads = {".q_proj.": config.num_heads, ".k_proj.": config.num_kv_heads}
     return {name: count for name in infos for part, count in heads.items() if part in name}

@@ -15,8 +15,8 @@ from .gguf_names import decoder_name
 from .gguf_weights import read_numbers
 
 _ARCHITECTURES = {  # what ModelConfig calls them
-    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "phi3": "phi3",
-    "smollm3": "smollm3", "gemma2": "gemma2", "gemma3": "gemma3", "gpt-oss": "gpt_oss",
+    "llama": "llama", "mistral3": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
+    "phi3": "phi3", "smollm3": "smollm3", "gemma2": "gemma2", "gemma3": "gemma3", "gpt-oss": "gpt_oss",
 }  # fmt: skip
 _WINDOWLESS = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}  # each n-th layer sees everything
 _UNTURNED = {"smollm3": 4}  # each n-th layer turns nothing

@@ -33,6 +33,19 @@ def assert_opens_as(folder: Path, right: Tensors) -> None:
         assert torch.equal(found[name], values), name
 
 
+@pytest.mark.parametrize("at", ["language_model.model.", "model.language_model."])
+def test_of_a_mistral_that_reads_pictures_the_text_is_read(tmp_path: Path, at: str) -> None:
+    text = CONFIG | {"model_type": "mistral", "sliding_window": None}
+    right = random_of(text)
+    stored = {name.replace("model.", at, 1): values for name, values in right.items()}
+    stored |= {"vision_tower.ln_pre.weight": torch.ones(4), "model.multi_modal_projector.norm.weight": torch.ones(4)}
+    whole = {"model_type": "mistral3", "text_config": text, "vision_config": {"model_type": "pixtral"}}
+    assert_opens_as(write_folder(tmp_path, whole, stored), right)
+    assert open_checkpoint(tmp_path).config == model_config(JsonObject("config.json", text))
+    with pytest.raises(ModelError, match="architecture 'ministral3' is not supported"):
+        model_config(JsonObject("config.json", whole | {"text_config": text | {"model_type": "ministral3"}}))
+
+
 def test_experts_that_are_fused_in_one_tensor_are_those_that_are_stored_apart(tmp_path: Path) -> None:
     right = random_of(MOE)
     fused: Tensors = {name: values for name, values in right.items() if ".experts." not in name}

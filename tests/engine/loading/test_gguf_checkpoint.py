@@ -18,12 +18,15 @@ from hamdam.engine.loading.checkpoint import open_checkpoint
 
 BIASED = CONFIG | {"attention_bias": True}
 QWEN2 = CONFIG | {"model_type": "qwen2"}
+MISTRAL3 = CONFIG | {"model_type": "mistral3"}
 QWEN3 = CONFIG | {"model_type": "qwen3", "head_dim": 16}
 Q = gguf.GGMLQuantizationType
 WINDOW = {"llama.attention.sliding_window": 16}
 
 
-@pytest.mark.parametrize("config", [CONFIG, BIASED, QWEN2, QWEN3], ids=["llama", "llama-bias", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "config", [CONFIG, BIASED, MISTRAL3, QWEN2, QWEN3], ids=["llama", "llama-bias", "mistral3", "qwen2", "qwen3"]
+)
 def test_f04_tensors_come_back_under_their_names_in_their_order(config: dict[str, Any], tmp_path: Path) -> None:
     tensors = random_tensors(config)
     found = dict(open_checkpoint(write_gguf(tmp_path / "m.gguf", config, tensors)).tensors())
@@ -145,6 +148,7 @@ def test_an_unknown_architecture_is_refused_by_name(arch: str, tmp_path: Path) -
         ({"llama.rope.freq_base": float("nan")}, "rope_theta is nan"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "rms_norm_eps"),
         ({"llama.attention.causal": False}, "llama.attention.causal False is not supported"),
+        ({"llama.attention.temperature_scale": 0.1}, "llama.attention.temperature_scale 0.1"),  # of a Ministral 3
         ({"llama.logit_scale": 0.5}, "llama.logit_scale 0.5 is not supported"),
         ({"llama.rope.scaling.yarn_log_multiplier": 0.1}, "yarn_log_multiplier 0.1"),
         ({"llama.rope.freq_base_swa": 5.0}, "freq_base_swa is not supported in this architecture"),
