@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from .json_scanner import is_whole
+
 _AFTER_SPACE = re.compile(r"[^ \t\n\r]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -51,13 +53,14 @@ def calls_in(text: str, names: Collection[str]) -> list[Call] | None:
 
 
 def arguments_of(text: str) -> str | None:
-    """The JSON text of an object of arguments; some models put it into a string once more, or write null for none."""
+    """The JSON text of an object of arguments; some models put it into a string once more, or write null for none.
+
+    text: JSON by RFC 8259. What was in a string need not be.
+    """
     value = json.loads(text)
     if isinstance(value, str):
-        try:
-            text, value = value, json.loads(value)
-        except (ValueError, RecursionError):
-            return None
+        text = value.strip()
+        value = json.loads(text) if is_whole(text) else None if text in ("", "null") else text
     if value is None:
         return "{}"
     broken = not isinstance(value, dict) or _SURROGATE.search(json.dumps(value, ensure_ascii=False))

@@ -62,8 +62,11 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[ChatMessage], *, now: datetime, tools: Sequence[Tool] = ()) -> str:
         """The prompt's text, up to where the answer begins. Messages as `arrange` gives them."""
-        names = {call.id: call.name for message in messages for call in message.tool_calls}
-        given = [self._variables(message, names) for message in messages]
+        names: dict[str, str] = {}
+        given = []
+        for message in messages:
+            names |= {call.id: call.name for call in message.tool_calls}  # a client may use an id again in a later turn
+            given.append(self._variables(message, names))
         offered = tool_variables(tools) if self.calls is not None else None
         chars = sum(map(_size, messages)) + len(str(offered))
         # Some templates look back over all messages for each of them, some look at every character of every text.

@@ -98,3 +98,13 @@ class JsonScanner:
     def _expect(self, wants: _Wants, fits: bool) -> Verdict:
         self._wants = wants
         return Verdict.MORE if fits else Verdict.BROKEN
+
+
+def is_whole(text: str) -> bool:
+    """Whether it is an object or a list, and nothing else."""
+    scanner, verdict = JsonScanner(), Verdict.MORE
+    for place, char in enumerate(text, 1):
+        verdict = scanner.push(char)
+        if verdict is not Verdict.MORE:
+            return verdict is Verdict.WHOLE and place == len(text)
+    return False

@@ -141,7 +141,9 @@ class Asking:
                     async with database.read() as sql:
                         place = await place_of(sql, await conversation_of(sql, user_id, asked) or conversation, asked)
                 chat = await self._chat(conversation_id, place, ask.question, ask.outputs)
-                chat = replace(chat, tools=ask.tools, must_call=ask.must)
+                chat = replace(
+                    chat, tools=ask.tools, must_call=ask.must, parallel_calls=asked.parallel_tool_calls
+                )
                 _refuse_unknown_calls(chat, ask.outputs)
                 with engine_refusals("sampling.", texts="input", names=ask.names):
                     owner = self.owners.of(ask.identity)

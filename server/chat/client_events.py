@@ -82,6 +82,7 @@ class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.creat
     text: TextOptions | None = None
     tools: list[Any] = []
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
     store: bool | None = None
     generate: bool = True
 

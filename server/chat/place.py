@@ -147,6 +147,9 @@ async def _to_go_on(sql: AsyncSession, conversation_id: str, message_id: str) ->
     answer = await message_in(sql, conversation_id, message_id)
     if answer.role != "assistant" or answer.status not in CUT:
         raise ApiError("invalid_field", "Only an answer that was cut can go on.", param="continue")
+    if Answered.of(answer.parts).calls:
+        why = "This answer makes calls: the conversation goes on with what comes of them."
+        raise ApiError("invalid_field", why, param="continue")
     if await sql.scalar(select(exists().where(Message.parent_id == answer.id))):
         raise ApiError("invalid_field", "The conversation went on below this answer already.", param="continue")
     return answer

@@ -11,6 +11,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 20_000
 MAX_CALLS = 128  # of one message
 MAX_ID = 128  # characters
+_OF_FUNCTION = ("name", "arguments", "parsed_arguments")  # the last is the official client's own reading of them
 Neutral = Mapping[str, tuple[object, ...]]
 NEUTRAL: Neutral = {  # the values that ask for nothing; null is one everywhere
     "annotations": ([],),
@@ -48,6 +49,7 @@ def _message(given: object, where: str) -> ChatMessage:
     reasoning, call_id = "", None
     calls: tuple[ToolCall, ...] = ()
     if role == "assistant":
+        others.pop("parsed", None)  # the official client's own reading of the content
         reasoning = _text(others.pop("reasoning_content", ""), f"{where}.reasoning_content")
         calls = _calls(others.pop("tool_calls", []), f"{where}.tool_calls")
     elif role == "tool":
@@ -92,7 +94,7 @@ def _call(given: object, where: str) -> ToolCall:
     function = given.get("function")
     if not isinstance(function, dict):
         raise invalid(f"{where}.function", "An object is needed.")
-    refuse_others({k: v for k, v in function.items() if k not in ("name", "arguments")}, {}, f"{where}.function.")
+    refuse_others({k: v for k, v in function.items() if k not in _OF_FUNCTION}, {}, f"{where}.function.")
     name = name_of(function.get("name"), f"{where}.function.name")
     arguments = arguments_of(function.get("arguments"), f"{where}.function.arguments")
     return ToolCall(_id(given.get("id"), f"{where}.id"), name, arguments)

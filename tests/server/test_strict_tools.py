@@ -69,6 +69,10 @@ def test_pydantic_tools_of_the_official_client_come_parsed(tmp_path: Path, strea
                 assert (answer.finish_reason, answer.message.content) == ("tool_calls", "Gladly.")
                 [call] = answer.message.tool_calls
                 assert isinstance(call.function.parsed_arguments, Order)
+            result = {"role": "tool", "tool_call_id": call.id, "content": "Here you are."}
+            talk = [*WHAT["messages"], answer.message, result]  # its own readings of content and arguments among them
+            asked |= {"messages": talk, "tool_choice": "none"}
+            await client.chat.completions.parse(**asked, response_format=Verdict)
 
     in_random_world(tmp_path, f"Gladly.\n{CALL}", scene)
 

@@ -154,6 +154,20 @@ def test_the_ids_of_answers_beside_a_call_still_stand_in_for_their_texts(tokeniz
         assert tokenizer.decode(prompt).count("It is warm.") == 1
 
 
+def test_an_id_that_a_client_uses_again_is_of_the_call_before_it() -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.role }} {{ m.name }}: {{ m.content }}\n{% endfor %}{# tool #}")
+    talk = [
+        part
+        for name in ("look", "stop")
+        for part in (
+            ChatMessage("assistant", "", tool_calls=(ToolCall("call_0", name, "{}"),)),
+            ChatMessage("tool", "done", tool_call_id="call_0"),
+        )
+    ]
+    said = template.render(talk, now=datetime(2026, 1, 1))
+    assert [line for line in said.split("\n") if "done" in line] == ["tool look: done", "tool stop: done"]
+
+
 def test_half_a_character_in_a_tool_is_refused_by_name(tokenizer: Tokenizer) -> None:
     codec = Codec(tokenizer, QWEN, eos_ids=[2])
     with pytest.raises(InvalidField, match=r"tools\[0\]"):

@@ -111,3 +111,23 @@ async def test_a_call_of_a_temporary_conversation_is_kept_no_longer_than_it(worl
         assert (await ana.ask(conversation_id=run.conversation, input=outputs)).text == "It is warm: 31"
         async with world.database.read() as sql:
             assert await sql.scalar(select(Message)) is None
+
+
+@in_world(reply)
+async def test_without_parallel_calls_an_answer_ends_with_its_first_here_too(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        run = await ana.ask("Is it warm?", tools=[TOOL], parallel_tool_calls=False)
+        assert len(calls_of(run)) == 1 and run.end["type"] == "response.completed"
+
+
+@in_world(reply)
+async def test_an_answer_that_was_cut_after_a_call_goes_on_with_what_came_of_it(world: World) -> None:
+    async with world.client(await world.key("ana")) as ana:
+        most = len(f"Let me see.\n{CALL}".encode()) + 9
+        run = await ana.ask("Is it warm?", tools=[TOOL], sampling={"max_tokens": most})
+        assert run.end["type"] == "response.incomplete"
+        [call] = calls_of(run)
+        error = await ana.refused(**{"type": "response.create", "client_id": "c", "continue": run.item})
+        assert error["param"] == "continue" and "calls" in error["message"]
+        more = await ana.ask(conversation_id=run.conversation, input=[output(call, "31 °C")], tools=[TOOL])
+        assert more.text == "It is warm: 31"
