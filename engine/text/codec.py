@@ -131,7 +131,8 @@ class Codec:
         letters = {self._tokenizer.added[tag]: letter.encode() for tag, letter in heard.items()}
         detokenizer = Detokenizer(self._bytes, prompt_ids if begun else (), self._spoken(tags), letters)
         log = TokenLog(self.spelled) if logprobs else None
-        text = TextStream(detokenizer, StopStrings(stops), include_stop=include_stop, log=log)
+        watch = harmony.MessageStops(stops) if self._harmony else StopStrings(stops)
+        text = TextStream(detokenizer, watch, include_stop=include_stop, log=log)
         return AnswerStream(text, splitter, calls, one_call=not chat.parallel_calls)
 
     def call_form(self, chat: Chat, names: Collection[str] = ()) -> StructuredOutputs:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from .call_format import HERMES
+from .stop_strings import StopStrings
 
 LETTERS = {"<|start|>": "\ufdd0", "<|channel|>": "\ufdd1", "<|message|>": "\ufdd2", "<|end|>": "\ufdd3"}
 """What its tokens are heard as: letters that no text has, so that an answer about these tokens has none of them."""
@@ -19,6 +20,8 @@ ENDS = ("<|return|>", "<|call|>")
 _START, _CHANNEL, _MESSAGE, _END = LETTERS.values()
 _AFTER = re.compile(f"[{_START}{_CHANNEL}{_END}]")  # what ends a message
 _ANY = re.compile(f"[{_START}-{_END}]")
+_CUTS = re.compile(f"([{_START}-{_END}])")
+_OPENING, _CLOSING = (_START, _CHANNEL), (_MESSAGE, _END)  # of a header
 _FOR = re.compile(rf"\bto=([^\s{_START}-{_END}<]+)")
 _LONGEST = 1000  # characters of a header: what goes on without `<|message|>` is none
 
@@ -109,6 +112,28 @@ class HarmonySplitter:
         assert self._channel is not None
         said[self._channel] += self._closing
         self._channel, self._closing = None, ""
+
+
+class MessageStops(StopStrings):
+    """They are looked for in what messages say, and not in headers: "final" is the name of a channel, too."""
+
+    def __init__(self, stops: tuple[str, ...] = ()) -> None:
+        super().__init__(stops)
+        self._header = False
+
+    def push(self, text: str) -> tuple[str, str | None]:
+        out = ""
+        for piece in _CUTS.split(text):
+            if piece in _OPENING or piece in _CLOSING:  # nothing is held back across one
+                self._header = piece in _OPENING
+            if self._header and piece not in _OPENING:
+                out += piece
+                continue
+            released, matched = super().push(piece)
+            out += released
+            if matched is not None:
+                return out, matched
+        return out, None
 
 
 def final_message(ids: Mapping[str, int], data: Callable[[int], bytes]) -> Callable[[int], bool]:

@@ -9,7 +9,7 @@ from hamdam.engine.chat import Chat, ChatMessage, Tool
 from hamdam.engine.text.answer_stream import Words
 from hamdam.engine.text.call_format import Call
 from hamdam.engine.text.codec import Codec
-from hamdam.engine.text.harmony import ENDS, LETTERS, HarmonySplitter, speaks_harmony
+from hamdam.engine.text.harmony import ENDS, LETTERS, HarmonySplitter, MessageStops, speaks_harmony
 
 TEMPLATE = (
     "<|start|>system<|message|># Valid channels: analysis, commentary, final.<|end|>"
@@ -105,8 +105,10 @@ def codec(tokenizer: Tokenizer) -> Codec:
     return Codec(tokenizer, TEMPLATE, eos_text=ENDS[0], eos_ids=[tokenizer.token_to_id(end) for end in ENDS])
 
 
-def said(codec: Codec, tokenizer: Tokenizer, chat: Chat, ids: list[int]) -> list[tuple[bool, str] | Call]:
-    stream = codec.answer_stream(chat, codec.encode_chat(chat))
+def said(
+    codec: Codec, tokenizer: Tokenizer, chat: Chat, ids: list[int], stops: tuple[str, ...] = ()
+) -> list[tuple[bool, str] | Call]:
+    stream = codec.answer_stream(chat, codec.encode_chat(chat), stops)
     found: list[tuple[bool, str] | Call] = []
     for part in [part for id in ids for part in stream.push(id)[0]] + stream.finish():
         if isinstance(part, Words) and found and isinstance(found[-1], tuple) and found[-1][0] == part.reasoning:
@@ -133,6 +135,28 @@ def test_a_reader_sees_the_answer_and_its_thought_and_none_of_the_tokens(codec: 
     thought = "<|channel|>analysis<|message|>They greet.<|end|><|start|>assistant"
     ids = encoded(tokenizer, thought + "<|channel|>final<|message|>سلام!")
     assert said(codec, tokenizer, HI, ids) == [(True, "They greet."), (False, "سلام!")]
+
+
+WRITTEN = "<|channel|>analysis<|message|>assis, final b<|end|><|start|>assistant<|channel|>final<|message|>Done, final"
+
+
+@pytest.mark.parametrize(
+    ("stop", "wanted"),
+    [
+        ("assistant", [(True, "assis, final b"), (False, "Done, final")]),
+        ("analysis", [(True, "assis, final b"), (False, "Done, final")]),
+        ("final", [(True, "assis, ")]),
+        ("Done", [(True, "assis, final b")]),
+        ("bDone", [(True, "assis, final b"), (False, "Done, final")]),
+        ("ne,", [(True, "assis, final b"), (False, "Do")]),
+    ],
+)
+def test_stop_strings_are_looked_for_in_what_is_said_and_not_in_headers(codec, tokenizer, stop, wanted) -> None:
+    assert said(codec, tokenizer, HI, encoded(tokenizer, WRITTEN), stops=(stop,)) == wanted
+    watch, text = MessageStops((stop,)), heard(WRITTEN)
+    whole = watch.push(text)[0] + watch.flush()
+    watch = MessageStops((stop,))
+    assert "".join([*(watch.push(letter)[0] for letter in text), watch.flush()]) == whole
 
 
 def test_an_answer_about_these_tokens_is_an_answer(codec: Codec, tokenizer: Tokenizer) -> None:
