@@ -57,6 +57,8 @@ class PromptEncoder:
         if unfinished is not None:
             text = self._begun(prompt, unfinished.reasoning, text_of(unfinished))
             ids = self._stored_ids(unfinished) if text == text_of(unfinished) else ()
+            if (runs := self._written(unfinished)) and self._end_of(runs, text, 0) == len(text):
+                ids = unfinished.token_ids or ()
             prompt += self._tokenizer.answer if ids else text
             answers += [ids] if ids else []
         return self._tokenizer.encode(prompt, answers)
@@ -105,7 +107,9 @@ class PromptEncoder:
     def _written(self, message: ChatMessage) -> Written:
         """All that an answer's ids say, in runs of text and of control tokens, where it has thoughts or calls."""
         ids = message.token_ids
-        if not ids or message.fingerprint != self._fingerprint or not (message.reasoning or message.tool_calls):
+        if message.role != "assistant" or not ids or message.fingerprint != self._fingerprint:
+            return []
+        if not (message.reasoning or message.tool_calls):
             return []
         runs = groupby(ids, self._tokenizer.control_ids.__contains__)
         return [(controls, self._said(list(run), controls)) for controls, run in runs]
@@ -182,11 +186,13 @@ class PromptEncoder:
         places = []
         end = 0
         for number, runs in written.items():
-            role = marked[number - 1].role if number else ""
-            if role not in headers:
+            before = marked[number - 1] if number else None
+            if before is None or not text_of(before):
+                continue  # nothing says where its header begins
+            if before.role not in headers:
                 prefix = self._skeleton(marked[:number], tools, now)
-                headers[role] = "" if prefix is None else self._tokenizer.marks.any_text.split(prefix)[-1]
-            if (place := self._place(prompt, end, headers[role], runs)) is not None:
+                headers[before.role] = "" if prefix is None else self._tokenizer.marks.any_text.split(prefix)[-1]
+            if (place := self._place(prompt, end, headers[before.role], runs)) is not None:
                 end = place[1]
                 places.append((*place, number))
         return places
@@ -197,15 +203,21 @@ class PromptEncoder:
             start = prompt.find(header, start) + len(header)
             if start < len(header):
                 return None
-            end: int | None = start
-            for controls, text in runs:
-                if end is not None and controls:
-                    end = end + len(text) if prompt.startswith(text, end) else None
-                elif end is not None:
-                    end = self._tokenizer.end_of(text, prompt, end)
-            if end is not None:
+            if (end := self._end_of(runs, prompt, start)) is not None:
                 return start, end
         return None
+
+    def _end_of(self, runs: Written, prompt: str, start: int) -> int | None:
+        """Where these runs end that stand there. None: they do not."""
+        end: int | None = start
+        for controls, text in runs:
+            if end is None:
+                return None
+            if not controls:
+                end = self._tokenizer.end_of(text, prompt, end)
+            else:
+                end = end + len(text) if prompt.startswith(text, end) else None
+        return end
 
     def _goes_on(
         self, skeleton: str, marked: list[ChatMessage], answers: list[int], tools: list[Tool], now: datetime

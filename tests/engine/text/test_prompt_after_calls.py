@@ -118,6 +118,14 @@ def test_b09_tags_that_were_spelled_in_letters_are_not_taken_for_the_templates_t
     assert codec.decode(prompts[0]) == codec.decode(prompts[1])
 
 
+@pytest.mark.parametrize("written", ["<think>\nHm,  well", f"{THOUGHT}It  is", "It  is"])
+def test_a_cut_answer_with_a_thought_goes_on_after_its_own_ids(codec: Codec, written: str) -> None:
+    first = asked(user("Is it warm?"))
+    known, answer, _ = answered(codec, first, written)
+    cut = Chat((*first.messages, answer), continue_last=True, tools=TOOLS)
+    assert codec.encode_chat(cut) == known
+
+
 def test_the_number_of_renderings_does_not_grow_with_the_calls(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     renders: list[int] = []
     real = ChatTemplate.render
