@@ -17,7 +17,7 @@ from ..errors import InvalidField
 from ..policy.structured_outputs import FIELD, StructuredOutputs
 from .json_schema import pointers_to, regexes
 from .lexicon import Lexicon
-from .matcher import Grammar, plain
+from .matcher import STUCK, Grammar, plain
 from .sources import lark, quoted
 
 KEPT, KEPT_FOR_ONE = 64, 4  # compiled grammars in memory: in all, and of those that one owner brought
@@ -104,6 +104,8 @@ class Grammars:
             raise InvalidField(f"{FIELD}.{asked.kind}", _why(asked, start.get_error(), llguidance.LLMatcher))
         grammar = Grammar(start, lexicon, terse=asked.kind == "json")
         words, [may_end] = lexicon.masks([start])
+        if start.is_error() and not start.get_error().startswith(STUCK):
+            raise InvalidField(f"{FIELD}.{asked.kind}", plain(start.get_error()))
         if start.is_error() or not (may_end or words.any()):
             raise InvalidField(f"{FIELD}.{asked.kind}", "no answer can follow it")
         return grammar

@@ -10,6 +10,7 @@ from .lexicon import Lexicon, Words
 Thought = tuple[bytes | int, bytes | int]
 MOST_BLANK = 5  # ids of white space alone, one after the other: a line break, and a deep line's blanks one by one
 NO_TOKEN = "the tokenizer has no token for what it needs next"
+STUCK = "NoExtensionBias"  # llguidance's word for that
 
 
 class Grammar:
@@ -54,7 +55,7 @@ class Place:
         if not self.matcher.is_error():
             return None
         error = self.matcher.get_error()
-        if error.startswith("NoExtensionBias"):
+        if error.startswith(STUCK):
             return NO_TOKEN
         self._grammar.worn = True
         return plain(error)

@@ -231,6 +231,14 @@ def test_e08_what_is_hostile_is_refused_by_name_or_costs_its_bound(
     assert own.fault is None
 
 
+def test_e08_what_costs_too_much_right_at_its_beginning_is_refused_as_that(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.LIMITS, "step_max_items", 20)
+    own = 'start: e\ne: e e | "a" | e "+" e | "(" e ")" | /[a-z]/'
+    assert "Too many items (limit 20" in refusal(grammars, grammar=own)
+
+
 def test_e08_one_owner_keeps_few_grammars_and_nobody_elses_go_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     lark = module.lark
