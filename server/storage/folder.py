@@ -10,6 +10,8 @@ from .errors import FolderInUse, StorageError
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs", "sshfs"}
 )
+OURS = frozenset({"hamdam.db", "hamdam.toml", "models"})
+"""By one of these a data folder is known; `cache` and `lock` are in /var, too."""
 
 
 class DataFolder:
@@ -21,11 +23,22 @@ class DataFolder:
             if not new and not self.database.exists():
                 raise StorageError(f"there is no Hamdam in {path} (see --data); `hamdam user add` begins one")
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.stat().st_mode & 0o077:
+                self._refuse_what_is_not_ours()
             path.chmod(0o700)
             if not os.access(path, os.W_OK | os.X_OK):
                 raise PermissionError("not writable")
         except OSError as error:
             raise StorageError(f"the data folder {path} cannot be used: {error.strerror or error}") from error
+
+    def _refuse_what_is_not_ours(self) -> None:
+        """Before a folder is closed to others: `--data /tmp`, said as root, would take it from everybody."""
+        here = {found.name for found in self.path.iterdir()}
+        if here and not here & OURS:
+            raise StorageError(
+                f"the data folder {self.path} holds other things, and others may read it: "
+                "give Hamdam a folder of its own (or close this one with chmod 700)"
+            )
 
     @property
     def database(self) -> Path:

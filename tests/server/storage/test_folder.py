@@ -34,6 +34,18 @@ def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None
     assert mode(DataFolder(tmp_path / "open").path) == 0o700
 
 
+def test_a_folder_of_other_things_is_not_taken_from_whoever_reads_it(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "letter.txt").write_text("to somebody else")
+    with pytest.raises(StorageError, match="holds other things") as refused:
+        DataFolder(shared)
+    assert (mode(shared), "\n" in str(refused.value)) == (0o777, False)
+    (shared / "hamdam.toml").write_text("")
+    assert mode(DataFolder(shared).path) == 0o700
+
+
 def test_a_folder_that_cannot_be_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be used: ") as refused:
