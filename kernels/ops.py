@@ -77,6 +77,9 @@ class Ops(Protocol):
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
         """[T, 2 n] -> [T, n]: silu of the first half times the second half."""
 
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2 n] -> [T, n]: GELU, as tanh approximates it, of the first half times the second half."""
+
     def new_kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
         *, dtype: torch.dtype, device: torch.device,

@@ -56,6 +56,10 @@ class Reference:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
+
     def new_kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
         *, dtype: torch.dtype, device: torch.device,

@@ -2,7 +2,6 @@
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hamdam.kernels.ops import Ops, Weight
@@ -31,7 +30,7 @@ class Mlp:
     def forward(self, ops: Ops, x: Tensor) -> Tensor:
         """[tokens, hidden] -> the same."""
         gate_up = ops.linear(x, self.gate_up)
-        return ops.linear(gelu_and_mul(gate_up) if self._gelu else ops.silu_and_mul(gate_up), self.down)
+        return ops.linear(ops.gelu_and_mul(gate_up) if self._gelu else ops.silu_and_mul(gate_up), self.down)
 
 
 class ExpertMlp:
@@ -87,12 +86,6 @@ class ExpertMlp:
     def _activated(self, ops: Ops, gate_up: Tensor) -> Tensor:
         limit, factor = self._experts.clamp, self._experts.sigmoid_factor
         return ops.silu_and_mul(gate_up) if limit is None else clamped_swiglu(gate_up, limit, factor)
-
-
-def gelu_and_mul(gate_up: Tensor) -> Tensor:
-    """[tokens, 2 n] -> [tokens, n]: GELU, as tanh approximates it, of the first half times the second half."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.gelu(gate, approximate="tanh").mul_(up)
 
 
 def clamped_swiglu(gate_up: Tensor, limit: float, factor: float) -> Tensor:

@@ -20,7 +20,7 @@ def silu_and_mul(gate_up: Tensor, *, out_dtype: torch.dtype | None = None) -> Te
 
 
 def gelu_and_mul(gate_up: Tensor, *, out_dtype: torch.dtype | None = None) -> Tensor | QuantizedRows:
-    """[T, 2 n] -> [T, n]: gelu by its tanh formula (Gemma's) of the first half times the second half."""
+    """As Ops.gelu_and_mul, with out_dtype as above."""
     return _gated(gate_up, out_dtype, gelu=True)
 
 

@@ -43,6 +43,11 @@ class TritonOps:
         assert isinstance(gated_up, Tensor)
         return gated_up
 
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        gated_up = gated.gelu_and_mul(gate_up)
+        assert isinstance(gated_up, Tensor)
+        return gated_up
+
     def new_kv_cache(
         self, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int,
         *, dtype: torch.dtype, device: torch.device,

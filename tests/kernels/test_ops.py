@@ -294,5 +294,13 @@ def test_silu_and_mul_gates_the_second_half_by_the_first(ops: Ops, dtype: torch.
     assert_close(ops.silu_and_mul(torch.cat((gate, up), -1)), right, dtype)
 
 
+def test_gelu_and_mul_gates_likewise(ops: Ops, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    gate, up = torch.randn(2, 6, 24, dtype=dtype)
+    wide = gate.double()
+    right = wide / 2 * (1 + ((2 / math.pi) ** 0.5 * (wide + 0.044715 * wide**3)).tanh()) * up.double()
+    assert_close(ops.gelu_and_mul(torch.cat((gate, up), -1)), right, dtype)
+
+
 def test_the_cpu_has_its_own_implementation() -> None:
     assert isinstance(for_device(CPU), onednn.OneDnn if onednn.available() else Reference)
