@@ -8,9 +8,10 @@ import jinja2
 
 from ..chat import ROLES, ChatMessage, Tool, ToolCall
 from ..errors import InvalidField, ModelError
-from .call_format import FORMATS, Call, CallFormat
+from .call_format import FORMATS, HERMES, Call, CallFormat
+from .harmony import as_written
 from .template_sandbox import Program
-from .tool_prompt import PROBE, call_variables, in_words, read_back, short_id, text_of, tool_variables
+from .tool_prompt import PROBE, call_variables, in_words, one_by_one, read_back, short_id, text_of, tool_variables
 
 _PROBES = {"system": ("Qsystem", "qsystemQ"), "user": ("Quser", "quserQ"), "assistant": ("Qmodel", "qmodelQ")}
 _PROBE_STEPS = 20_000  # enough for three messages; a hostile template does not hold up the start
@@ -36,6 +37,7 @@ class ChatTemplate:
         self._learn("user", "user")
         self._learn("assistant", "user", "assistant", "user")
         self._system = self._learn("system", "system", "user")
+        self._in_messages = False  # calls are messages of their own, as harmony has them
         self.calls = self._learn_calls() if "tool" in source else None
 
     def arrange(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[ChatMessage]:
@@ -49,6 +51,8 @@ class ChatTemplate:
                 raise InvalidField(f"messages[{number}].role", "must be one of " + ", ".join(ROLES))
         if self.calls is None:
             messages = in_words(messages, tools)
+        elif self._in_messages:
+            messages = one_by_one(messages)
         orders = [text_of(m) for m in messages if m.role in ("system", "developer")]
         turns = [m for m in messages if m.role not in ("system", "developer")]
         order = "\n\n".join(text for text in orders if text.strip())
@@ -77,6 +81,8 @@ class ChatTemplate:
         given: dict[str, Any] = {"role": message.role, "content": self._content(message)}
         if message.reasoning:
             given["reasoning_content"] = message.reasoning  # as most call it; a template may leave it out again
+            if self._in_messages and message.tool_calls and not text_of(message):
+                given["thinking"] = message.reasoning  # as gpt-oss' calls it, which takes no other text beside it
         if message.tool_calls:
             given["tool_calls"] = [call_variables(call) for call in message.tool_calls]
         if message.tool_call_id is not None:
@@ -137,7 +143,11 @@ class ChatTemplate:
         if PROBE.name not in before or whole.count("Qresult") != 1:
             return None
         written = whole[next((n for n, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before)) :]
-        return next((form for form in FORMATS if read_back(form, written) == [Call(call.name, call.arguments)]), None)
+        right = [Call(call.name, call.arguments)]
+        if "<|channel|>" in written and read_back(HERMES, as_written(written)) == right:
+            self._in_messages = True
+            return HERMES  # which their splitter makes of them
+        return next((form for form in FORMATS if read_back(form, written) == right), None)
 
     def _tried(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> str:
         """What comes out, or nothing where that is refused."""

@@ -31,6 +31,14 @@ def speaks_harmony(template: str | None, added: Collection[str]) -> bool:
     return template is not None and "<|channel|>" in template and all(token in added for token in LETTERS)
 
 
+def as_written(text: str) -> str:
+    """What a template writes of a model's messages, as their splitter gives the answer in them."""
+    for token, letter in {**LETTERS, "<|call|>": _END}.items():
+        text = text.replace(token, letter)
+    splitter = HarmonySplitter(calls=True)
+    return splitter.push(text)[1] + splitter.finish()[1]
+
+
 def begun_answer(_prompt: str, reasoning: str, answer: str) -> str:
     """What stands after a prompt where an answer was cut, so that the model goes on there."""
     thought = f"<|channel|>analysis<|message|>{reasoning}" if reasoning else ""

@@ -1,6 +1,7 @@
 """Tools in a prompt: what a template is given of them; and words of ours, for a template that knows none. No stream."""
 import hashlib
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,6 +54,27 @@ def in_words(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Cha
         return said
     schemas = "\n".join(json.dumps(_function(tool), ensure_ascii=False) for tool in tools)
     return [*said, ChatMessage("system", _INSTRUCTIONS + schemas)]
+
+
+def one_by_one(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Each call in a message of its own, its result behind it: of several some templates write the first alone."""
+    said: list[ChatMessage] = []
+    rest = deque(messages)
+    while rest:
+        message = rest.popleft()
+        if len(message.tool_calls) < 2:
+            said.append(message)
+            continue
+        results = []
+        while rest and rest[0].role == "tool":
+            results.append(rest.popleft())
+        for call in message.tool_calls:
+            said.append(replace(message, tool_calls=(call,), token_ids=None))
+            said += [result for result in results if result.tool_call_id == call.id]
+            message = replace(message, content="", reasoning="")
+        known = {call.id for call in message.tool_calls}
+        said += [result for result in results if result.tool_call_id not in known]
+    return said
 
 
 def read_back(form: CallFormat, text: str) -> list[Call]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tiny_models import byte_tokenizer
 from tokenizers import Tokenizer
 
-from hamdam.engine.chat import Chat, ChatMessage, Tool
+from hamdam.engine.chat import Chat, ChatMessage, Tool, ToolCall
 from hamdam.engine.text.answer_stream import Words
 from hamdam.engine.text.call_format import Call
 from hamdam.engine.text.codec import Codec
@@ -16,6 +16,19 @@ TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}"
     "<|end|>{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+KNOWS_TOOLS = (
+    "{% if tools %}<|start|>developer<|message|>namespace functions: "
+    "{% for tool in tools %}type {{ tool.function.name }} = {{ tool.function.parameters|tojson }};{% endfor %}"
+    "<|end|>{% endif %}{% set called = namespace(name='') %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}"
+    "<|start|>functions.{{ called.name }} to=assistant<|channel|>commentary<|message|>{{ m.content|tojson }}<|end|>"
+    "{% elif m.tool_calls %}{% set call = m.tool_calls[0].function %}{% set called.name = call.name %}"
+    "{% if m.content and m.thinking %}{{ raise_exception('one of them') }}{% endif %}{% if m.content or m.thinking %}"
+    "<|start|>assistant<|channel|>analysis<|message|>{{ m.content or m.thinking }}<|end|>{% endif %}"
+    "<|start|>assistant to=functions.{{ call.name }}<|channel|>commentary json<|message|>{{ call.arguments|tojson }}"
+    "<|call|>{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}<|start|>assistant"
 )
 HI = Chat((ChatMessage("user", "Hi"),))
 WEATHER = Tool("weather", "", {"type": "object", "properties": {"at": {"type": "string"}}})
@@ -172,6 +185,33 @@ def test_a_call_in_its_own_way_is_a_call(codec: Codec, tokenizer: Tokenizer) -> 
     written = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"at": "Köln"}'
     assert said(codec, tokenizer, chat, encoded(tokenizer, written)) == [Call("weather", '{"at": "Köln"}')]
     assert said(codec, tokenizer, HI, encoded(tokenizer, written)) == [(True, '{"at": "Köln"}')]
+
+
+def test_a_template_that_knows_tools_is_given_them_and_one_call_a_message(tokenizer: Tokenizer) -> None:
+    codec = Codec(tokenizer, KNOWS_TOOLS, eos_text=ENDS[0], eos_ids=[tokenizer.token_to_id(end) for end in ENDS])
+    calls = tuple(ToolCall(id, "weather", f'{{"at": "{at}"}}') for id, at in (("a", "Köln"), ("b", "Bonn<|end|>")))
+    asked = (
+        *HI.messages, ChatMessage("assistant", "", reasoning="Two places.", tool_calls=calls),
+        ChatMessage("tool", "13", tool_call_id="b"), ChatMessage("tool", "12", tool_call_id="a"),
+    )  # fmt: skip
+    chat = Chat(asked, tools=(WEATHER,))
+    ids = codec.encode_chat(chat)
+    prompt = tokenizer.decode(ids, skip_special_tokens=False)
+    assert "type weather = {" in prompt and "<tool_call>" not in prompt
+    answered = "<|start|>functions.weather to=assistant<|channel|>commentary<|message|>"
+    called = "<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>"
+    assert prompt.partition("Hi<|end|>")[2] == (
+        "<|start|>assistant<|channel|>analysis<|message|>Two places.<|end|>"
+        f'{called}{{"at": "Köln"}}<|call|>{answered}"12"<|end|>'
+        f'{called}{{"at": "Bonn<|end|>"}}<|call|>{answered}"13"<|end|><|start|>assistant'
+    )
+    assert ids.count(tokenizer.token_to_id("<|end|>")) == 5, "what a call says ends no message"
+    written = f'<|channel|>analysis<|message|>Hm.<|end|>{called}{{"at": "Ulm"}}'
+    call = Call("weather", '{"at": "Ulm"}')
+    assert said(codec, tokenizer, chat, encoded(tokenizer, written)) == [(True, "Hm."), call]
+    told = ChatMessage("assistant", "I look.", reasoning="Hm.", tool_calls=calls[:1])
+    prompt = tokenizer.decode(codec.encode_chat(Chat((*HI.messages, told), tools=(WEATHER,))))
+    assert "I look." in prompt
 
 
 @pytest.mark.parametrize(
