@@ -1,7 +1,7 @@
 """Quantised weights and rows: their forms, how they are made and read back, and the products they define.
 
-Plain PyTorch, on any device: what kernels/triton/ is measured against. Nothing here is fast, and how the files of
-AWQ, GPTQ and GGUF are laid out is in quantized_files.py.
+Plain PyTorch, on any device: what kernels/triton/ is measured against. Nothing here is fast, and no file's
+layout is known: GGUF's is quantized_gguf.py's, and those of AWQ and GPTQ are engine/loading's.
 """
 from dataclasses import dataclass
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pack_bytes, pack_int4
-from hamdam.kernels.quantized_files import from_gguf
+from hamdam.kernels.quantized_gguf import from_gguf
 from hamdam.kernels.unpacked import KeptRows, Mxfp4
 
 from ..models.weights import PACKED, Piece

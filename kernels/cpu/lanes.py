@@ -140,13 +140,6 @@ def load_half(b, address):
     return b.fpext(b.load(pointer(b, address, ir.VectorType(F16, WIDTH)), align=2), FLOATS)
 
 
-@operation(FloatLanes, ADDRESS)
-def load_bf16(b, address):
-    """16 bfloat16, widened."""
-    half = b.zext(b.load(pointer(b, address, ir.VectorType(I16, WIDTH)), align=2), INTS)
-    return b.bitcast(b.shl(half, const(INTS, 16)), FLOATS)
-
-
 @operation(types.none, ADDRESS, FloatLanes)
 def store(b, address, x):
     b.store(x, pointer(b, address, FLOATS), align=4)
@@ -317,11 +310,6 @@ def rounded(b, x):
 def to_ints(b, x):
     """Of whole numbers that fit."""
     return b.fptosi(x, INTS)
-
-
-@operation(FloatLanes, IntLanes)
-def to_floats(b, x):
-    return b.sitofp(x, FLOATS)
 
 
 @operation(FloatLanes, IntLanes, types.int32, FloatLanes, FloatLanes)

@@ -4,7 +4,20 @@ from typing import Any
 import numpy as np
 from numba.core import cgutils
 
-from .lanes import FLOATS, I64, INTS, add_ints, const, load_ints, outlined, peek_double, repeat_ints, splat_ints
+from .lanes import (
+    FLOATS,
+    I64,
+    INTS,
+    add_ints,
+    const,
+    load_ints,
+    outlined,
+    peek_double,
+    repeat_ints,
+    splat_ints,
+    store,
+    store_ints,
+)  # fmt: skip
 from .native import entry, native
 from .plan import (
     ATTENTION_NORM,
@@ -59,7 +72,7 @@ def _bytes_loop() -> Any:
             for cell, total in zip(totals, dotted, strict=True):
                 b.store(total, cell)
         for number, cell in enumerate(totals):
-            b.store(b.load(cell), b.inttoptr(b.add(out, const(I64, 64 * number)), INTS.as_pointer()), align=4)
+            store_ints.emit(b, b.add(out, const(I64, 64 * number)), b.load(cell))
 
     return outlined("bytes_loop", 5, build)
 
@@ -76,7 +89,7 @@ def _pairs_loop() -> Any:
                 pair = repeat_ints.emit(b, b.add(at, const(I64, 4 * number)))
                 b.store(dot_bf16.emit(b, b.load(cell), key, pair), cell)
         for number, cell in enumerate(totals):
-            b.store(b.load(cell), b.inttoptr(b.add(out, const(I64, 64 * number)), FLOATS.as_pointer()), align=4)
+            store.emit(b, b.add(out, const(I64, 64 * number)), b.load(cell))
 
     return outlined("pairs_loop", 5, build)
 

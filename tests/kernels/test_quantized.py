@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from hamdam.engine.loading.gguf_blocks import block_format
 from hamdam.kernels.quantized import (
@@ -17,7 +16,7 @@ from hamdam.kernels.quantized import (
     unpack_bytes,
     unpack_int4,
 )
-from hamdam.kernels.quantized_files import from_awq, from_gguf, from_gptq
+from hamdam.kernels.quantized_gguf import from_gguf
 
 
 @pytest.fixture(autouse=True)
@@ -77,39 +76,6 @@ def test_a_product_with_quantised_rows_is_that_of_what_they_hold() -> None:
     right = quantise_rows(x, torch.int8).dequantise() @ weight.dequantise().T
     torch.testing.assert_close(linear(x, weight), right)
     torch.testing.assert_close(linear(x, weight.for_floats()), x @ weight.dequantise().T)
-
-
-def words_of(nibbles: Tensor) -> Tensor:
-    """[…, 8] of 0 … 15, the first the lowest -> […] int32."""
-    return (nibbles.long() << torch.arange(0, 32, 4)).sum(-1).to(torch.uint32).view(torch.int32)
-
-
-def random_groups(out: int, width: int, group: int) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randint(0, 16, (width, out)), torch.randint(0, 16, (width // group, out)), torch.rand(
-        width // group, out).half() + 0.1
-
-
-@pytest.mark.parametrize("group", [64, 128])
-def test_awq_keeps_every_weight(group: int) -> None:
-    q, zeros, scales = random_groups(16, 256, group)
-    order = [0, 2, 4, 6, 1, 3, 5, 7]
-    made = from_awq(*(words_of(x.view(len(x), -1, 8)[..., order]) for x in (q, zeros)), scales)
-    wide = torch.arange(256) // group
-    assert torch.equal(made.dequantise(), ((q - zeros[wide]) * scales[wide].float()).T)
-
-
-@pytest.mark.parametrize("act_order", [False, True])
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_gptq_keeps_every_weight(act_order: bool, symmetric: bool) -> None:
-    q, zeros, scales = random_groups(16, 256, 64)
-    stored = torch.full_like(zeros, 7) if symmetric else zeros
-    g_idx = torch.arange(256) // 64
-    if act_order:
-        g_idx = g_idx[torch.randperm(256)]
-    qweight = words_of(q.view(-1, 8, 16).transpose(1, 2))
-    made = from_gptq(qweight, words_of(stored.view(4, -1, 8)), scales, g_idx)
-    assert torch.equal(made.dequantise(), ((q - stored[g_idx] - 1) * scales[g_idx].float()).T)
-    assert (made.permutation is not None) == act_order and (made.zeros is None) == symmetric
 
 
 @pytest.mark.parametrize(("kind", "number"), [("Q4_0", 2), ("Q4_1", 3), ("Q4_K", 12)])

@@ -1,40 +1,14 @@
-"""quantized_files: 4-bit weights as AWQ, GPTQ and GGUF store them, made into W4A16. Opens no file: takes its tensors.
+"""quantized_gguf: 4-bit weights as GGUF stores them, made into W4A16. Opens no file: takes its blocks.
 
-Nothing is rounded on the way, and nothing is dequantised: nibbles move, zeros become what W4A16 knows.
+Nothing is dequantised: nibbles move, and of scales only Q4_K's may be rounded, to float16.
 """
 import torch
 from torch import Tensor
 
 from .quantized import W4A16, pack_int4
 
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which of a word's 8 outputs its nibbles hold, from the lowest on (https://github.com/casper-hansen/AutoAWQ)."""
-
 SMALLEST_HALF = 2.0**-14
 """Smaller numbers have fewer bits in float16."""
-
-
-def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor) -> W4A16:
-    """qweight [in, out / 8], qzeros [groups, out / 8] int32, scales [groups, out] float16: (q - zero) * scale."""
-    q, zeros = (_nibbles(words)[..., torch.tensor(AWQ_ORDER).argsort()].flatten(1) for words in (qweight, qzeros))
-    return W4A16(pack_int4(q.T), scales.contiguous(), _unless_all_eight(zeros))
-
-
-def from_gptq(
-    qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None = None, *, version: int = 1
-) -> W4A16:
-    """qweight [in / 8, out], qzeros [groups, out / 8] int32, scales [groups, out]: (q - zero) * scale.
-
-    g_idx: [in], the group of each input; None: they follow one another. Version 1 of the format, which nearly all
-    files have, stores each zero less one (https://github.com/AutoGPTQ/AutoGPTQ).
-    """
-    q = _nibbles(qweight.T).flatten(1)  # [out, in]
-    zeros = _nibbles(qzeros).flatten(1) + (1 if version == 1 else 0)
-    permutation = None
-    if g_idx is not None and not bool((g_idx.diff() >= 0).all()):
-        permutation = g_idx.argsort(stable=True)
-        q = q[:, permutation]
-    return W4A16(pack_int4(q), scales.contiguous(), _unless_all_eight(zeros), permutation)
 
 
 def from_gguf(blocks: Tensor, kind: str) -> W4A16:
@@ -75,13 +49,3 @@ def _packed(data: Tensor) -> Tensor:
 def _halves(data: Tensor) -> Tensor:
     """[out, groups, 2] bytes -> [groups, out] float16."""
     return data.contiguous().view(torch.float16)[..., 0].T.contiguous()
-
-
-def _nibbles(words: Tensor) -> Tensor:
-    """[…] int32 -> […, 8] of 0 … 15, the lowest first."""
-    return words[..., None] >> torch.arange(0, 32, 4, device=words.device) & 15
-
-
-def _unless_all_eight(zeros: Tensor) -> Tensor | None:
-    """[groups, out], or None for the symmetric formats: what needs no zeros need not read them."""
-    return None if bool((zeros == 8).all()) else zeros.to(torch.uint8).contiguous()
