@@ -99,9 +99,6 @@ class BlockPool:
         """Whether its one holder may write to it: nobody shares it, nobody can find it."""
         return self._counts[block] == 1 and self._links[block] is None
 
-    def is_held(self, block: int) -> bool:
-        return self._counts[block] > 0
-
     # --- the prefix index ---
 
     def publish(self, block: int, links: list[Link], number: int) -> None:

@@ -146,7 +146,7 @@ class World:
         self.conversations.pop(conversation.id, None)
         pool = self.scheduler.pool
         for key in [key for key, publisher in self.publisher.items() if publisher is conversation]:
-            assert not pool.is_published(key) or pool.is_held(pool._index[key]), "a deleted prefix is still cached"
+            assert not pool.is_published(key) or pool._counts[pool._index[key]], "a deleted prefix is still cached"
             del self.publisher[key]
         self.scheduler.check_integrity()
 
