@@ -167,8 +167,10 @@ class Codec:
         text, or the header of a message. None: it is the first."""
         splitter = self._splitter(chat, prompt_ids)
         if self._harmony:
-            answering = chat.continue_last and text_of(chat.messages[-1])
-            return None if answering else harmony.final_message(self._tokenizer.added, self._bytes.__getitem__)
+            begun = chat.messages[-1] if chat.continue_last else None
+            # What has to be a call is the first that is written: who thought before it might have called there, too.
+            at_once = chat.must_call if begun is None else text_of(begun)
+            return None if at_once else harmony.final_message(self._tokenizer.added, self._bytes.__getitem__)
         if self._tags is None or splitter is None or not splitter.inside:
             return None
         return self._tokenizer.added.get(self._tags.closing, self._tags.closing.encode())

@@ -39,7 +39,7 @@ TOOLS = (Tool("count", None, COUNT, strict=True), Tool("get", None, LOOSE))
 OPENERS = {"qwen": "<tool_call>", "llama": "<|python_tag|>", "mistral": "[TOOL_CALLS]"}
 HEADS = {"qwen": '\n{"name": "c', "llama": '{"name": "c', "mistral": ' [{"name": "c'}
 """Behind them: how a call of `count` begins."""
-ASKED = {"max_tokens": 400, "temperature": 1}
+ASKED = {"max_tokens": 400, "temperature": 1, "seed": 2}
 
 
 def chat(*tools: Tool, **fields: Any) -> Chat:
@@ -230,5 +230,16 @@ def test_a_model_whose_calls_are_messages_of_their_own_refuses_what_would_hold_t
                 await told(engine, talk, **asked)
             assert refused.value.name == "tools"
         assert (await told(engine, chat(TOOLS[1]), max_tokens=5))[1].reason == "length"
+
+    in_engine([], scene, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
+
+
+def test_what_such_a_model_has_to_call_it_calls_first_of_all() -> None:
+    async def scene(engine: Engine) -> None:
+        for seed in range(8):
+            events, end = await told(engine, chat(must_call=("count",), parallel_calls=False), seed=seed)
+            [call] = calls_of(events)
+            jsonschema.validate(json.loads(call.arguments), COUNT)
+            assert (text_of(events), end.reason) == ("", "stop")
 
     in_engine([], scene, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
