@@ -24,6 +24,7 @@ from hamdam.kernels.cpu.tiles import GROUP, GROUP_BYTES, PANEL
 
 from ..loading.checkpoint import Checkpoint
 from ..loading.numbers import CHUNK, spans
+from ..memory import give_back
 from ..models.config import ModelConfig
 
 log = logging.getLogger("hamdam.engine")
@@ -123,6 +124,7 @@ def _packed(checkpoint: Checkpoint, inputs: int, names: list[str], *, step: int)
             blocks = from_floats(checkpoint.array(name, rows)) if stored is None else from_gguf(*stored[:2])
             put(packed, blocks, first + rows.start // HALF * step, step)
         first += count // HALF if step == 1 else 1
+    give_back()
     return packed
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from ..errors import ModelError
 from ..models.config import ModelConfig
 from .arranged_weights import Change
 from .numbers import DTYPES
@@ -44,6 +45,8 @@ def decoder_tensors(
         for pattern, words in _RENAMED:
             name = pattern.sub(words, name)
         for part, stored, change in _parts(config, name, file.tensors[stored_name]):
+            if part in found:
+                raise ModelError(f"{file.path.name}: {stored_name[:80]!r} gives {part[:80]!r}, which is there already")
             tables[id(file)][part], found[part] = stored, files[id(file)]
             if change is not None:
                 changes[part] = change

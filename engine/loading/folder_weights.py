@@ -74,10 +74,14 @@ def open_weights(
     matrices: dict[str, Matrix] = {}
     for module, its in parts.items():
         if quantised.says_plain(module):
-            raise ModelError(f"{quantised.source}: {module} is said to be as it was, and is stored quantised")
+            shown = repr(module[:80])[1:-1]
+            raise ModelError(f"{quantised.source}: {shown} is said to be as it was, and is stored quantised")
         if f"{module}.weight" in plain:
             its["weight"] = plain.pop(f"{module}.weight")
-        matrices |= _taken_apart(open_matrix(module, its, quantised.schemes), expected)
+        for name, matrix in _taken_apart(open_matrix(module, its, quantised.schemes), expected).items():
+            if name in plain or name in matrices:
+                raise ModelError(f"{quantised.source}: {module[:80]!r} gives {name[:80]!r}, which is there already")
+            matrices[name] = matrix
         bias = f"{module}.bias"
         if bias in plain and bias not in expected and not plain[bias].read(bias).values.any():
             del plain[bias]  # GPTQ's older programs give every matrix one, of zeros

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..errors import ModelError
 from ..models.config import ModelConfig
 from .gguf import GGUFHeader, TensorInfo
 
@@ -46,7 +47,10 @@ def decoder_tensors(config: ModelConfig, header: GGUFHeader) -> dict[str, Tensor
     infos: dict[str, TensorInfo] = {}
     for stored, info in header.tensors.items():
         if stored not in OUTSIDE:
-            infos |= _parts(config, decoder_name(stored, config.architecture), info)
+            for name, part in _parts(config, decoder_name(stored, config.architecture), info):
+                if name in infos:
+                    raise ModelError(f"{header.source}: {stored[:80]!r} gives {name[:80]!r}, which is there already")
+                infos[name] = part
     return infos
 
 

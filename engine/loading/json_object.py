@@ -1,5 +1,7 @@
 """JsonObject: a JSON object out of a model's files, its values by kind. It does not know what the keys mean."""
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,8 @@ from ..errors import ModelError
 from .values import Values
 
 MAX_BYTES = 64 << 20
+
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")  # and mostly the other half follows
 
 
 class JsonObject(Values):
@@ -51,7 +55,12 @@ def read_bounded(path: Path) -> bytes:
 
 def parse_object(source: str, data: bytes) -> JsonObject:
     try:
-        value = json.loads(data, object_pairs_hook=_without_repeats, parse_constant=_no_number, parse_int=_in_64_bits)
+        value = json.loads(
+            data, object_pairs_hook=_without_repeats, parse_constant=_no_number, parse_int=_in_64_bits,
+            parse_float=_finite,
+        )
+        if _HALF_A_PAIR.search(data):
+            json.dumps(value, ensure_ascii=False).encode()  # half a character is a ValueError here
     except (ValueError, RecursionError) as error:  # nested 1,000 deep is a RecursionError
         raise ModelError(f"{source}: not the JSON it should be ({str(error)[:120]})") from error
     if not isinstance(value, dict):
@@ -70,6 +79,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{digits[:40]} is too large")
+    return number
 
 
 def _in_64_bits(digits: str) -> int:

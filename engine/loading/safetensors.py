@@ -24,6 +24,8 @@ _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
+TYPES = frozenset(_BYTES)
+"""What the format calls the types of numbers, those too in which nothing is computed here."""
 
 
 @dataclass(frozen=True, slots=True)

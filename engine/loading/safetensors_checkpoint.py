@@ -13,8 +13,9 @@ from .folder_names import decoder_tensors
 from .folder_weights import open_weights
 from .json_object import read_bounded, read_object
 from .mxfp4_experts import ExpertWeights, mxfp4_experts
+from .numbers import DTYPES
 from .quantization import Quantization, quantization
-from .safetensors import SafetensorsFile, open_safetensors
+from .safetensors import TYPES, SafetensorsFile, open_safetensors
 from .tokenizer_files import read_tokenizer_files
 from .weight_names import check_tensors, expected_tensors
 
@@ -27,6 +28,9 @@ def open_folder(folder: Path) -> Checkpoint:
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
     weights = _weights(config, holders, quantised)
     check_tensors(folder.name, config, weights.shapes)
+    for name, kind in weights.formats.items():
+        if kind in TYPES and kind not in DTYPES:
+            raise ModelError(f"{folder.name}: {name} has the type {kind}, which is not supported")
     text = read_tokenizer_files(folder, config.vocab_size)
     return Checkpoint(
         name=folder.resolve().name,
@@ -50,6 +54,8 @@ def _weights(
     plain, experts = mxfp4_experts(config, holders)
     own, changes = decoder_tensors(config, plain)
     weights = arranged(config, open_weights(own, quantised, expected_tensors(config)), changes)
+    if twice := sorted(experts.keys() & weights.shapes.keys()):
+        raise ModelError(f"{twice[0]} is there as plain numbers and in MXFP4")
     return ExpertWeights(weights, experts) if experts else weights
 
 
@@ -61,7 +67,7 @@ def _holders(folder: Path) -> dict[str, SafetensorsFile]:
             raise ModelError(f"{_INDEX}: weight_map is missing")
         places = {name: index.need(name, str) for name in index.values}
         for name in places.values():
-            if not name.endswith(".safetensors") or "/" in name or "\\" in name:
+            if not name.endswith(".safetensors") or any(letter in name for letter in "/\\\0"):
                 raise ModelError(f"{_INDEX}: {name[:80]!r} is not the name of a .safetensors file in the folder")
         shards = {name: open_safetensors(folder / name) for name in sorted(set(places.values()))}
         for name, shard in places.items():

@@ -122,7 +122,8 @@ def open_matrix(module: str, parts: Mapping[str, SafetensorsFile], schemes: tupl
         except _Misfit as misfit:
             why = str(misfit)
     source = next(iter(parts.values())).path.name
-    raise ModelError(f"{source}: {module} cannot be read: {why}")
+    shown = repr(module[:80])[1:-1]  # it comes from the file: no line breaks
+    raise ModelError(f"{source}: {shown} cannot be read: {why}")
 
 
 class _Misfit(Exception):
@@ -159,6 +160,8 @@ class _Module:
             raise _Misfit(f"{others[0]} is not expected")
 
     def number_of_groups(self, inputs: int) -> int:
+        if inputs < 1:
+            raise _Misfit("it has no inputs")
         return -(-inputs // (self.scheme.group or inputs))
 
     def opened(self, outputs: int, inputs: int, groups: NDArray[np.int64] | None = None) -> StoredMatrix:

@@ -12,7 +12,7 @@ ACTIVATIONS = ("silu", "gelu_tanh")
 
 _LARGEST = {"num_layers": 1024, "num_heads": 4096, "head_dim": 4096, "vocab_size": 1 << 24, "hidden_size": 1 << 20,
             "intermediate_size": 1 << 20, "max_context": 1 << 24}
-_MOST_EXPERTS = 4096
+_MOST_EXPERTS, _MOST_IN_ALL = 4096, 1 << 16  # of a layer, and of all layers: each has three names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,8 @@ class ModelConfig:
                 rope.check_factors(self.turning // 2)
                 if rope.kind == "dynamic" and self.turning < 4:
                     raise ModelError("dynamic rotary scaling needs at least 4 numbers of a head that turn")
+        if self.experts is not None and self.num_layers * self.experts.count > _MOST_IN_ALL:
+            raise ModelError(f"{self.num_layers} layers of {self.experts.count} experts are more than a model has")
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ModelError(f"sliding_window is {self.sliding_window}, which makes no sense")
         if self.activation not in ACTIVATIONS:

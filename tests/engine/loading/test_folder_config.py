@@ -99,6 +99,8 @@ def test_a_sliding_window_is_read_where_it_is_in_force(kind: str, changes: dict[
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"model_type": "mixtral", "num_local_experts": 4096, "num_experts_per_tok": 2, "num_hidden_layers": 1024},
+         "1024 layers of 4096 experts are more than a model has"),
         ({"model_type": "gpt_neox"}, "architecture 'gpt_neox' is not supported"),
         ({"model_type": None}, "model_type is missing"),
         ({"model_type": 7}, "model_type is not a str"),

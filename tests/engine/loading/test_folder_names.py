@@ -94,3 +94,21 @@ def test_where_a_part_of_a_head_turns_its_first_half_comes_to_turn_with_its_seco
     assert checkpoint.array(name, range(7, 18))[:, 5].tolist() == [9, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17]
     value = "model.layers.0.self_attn.v_proj.weight"
     assert np.array_equal(checkpoint.array(value), tensors[value].numpy())
+
+
+MIXTRAL = CONFIG | {"model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 2}
+TWICE = [
+    (MIXTRAL, "model.layers.0.block_sparse_moe.gate.weight", (3, 32), "model.layers.0.mlp.gate.weight"),
+    (CONFIG | {"model_type": "phi3"}, "model.layers.1.self_attn.qkv_proj.weight", (64, 32), "1.self_attn.q_proj"),
+    (CONFIG, "model.language_model.norm.weight", (32,), "model.norm.weight"),
+]
+
+
+@pytest.mark.parametrize(("config", "name", "shape", "words"), TWICE, ids=[name for _, name, *_ in TWICE])
+def test_a_tensor_that_is_there_under_two_names_is_refused(
+    config: dict[str, Any], name: str, shape: tuple[int, ...], words: str, tmp_path: Path
+) -> None:
+    """Whichever came last would be taken, and the other be gone unnoticed."""
+    folder = write_folder(tmp_path, config, random_of(config) | {name: torch.zeros(shape)})
+    with pytest.raises(ModelError, match=rf"gives .*{words}.*which is there already"):
+        open_checkpoint(folder)

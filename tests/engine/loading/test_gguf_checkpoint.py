@@ -78,6 +78,14 @@ def test_f02_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
+def test_a_tensor_that_is_there_by_itself_and_within_another_is_refused(tmp_path: Path) -> None:
+    """Whichever came last would be taken, and the other be gone unnoticed."""
+    fused = {"blk.1.attn_qkv.weight": np.zeros((64, 32), np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", CONFIG | {"model_type": "qwen2"}, extra=fused)
+    with pytest.raises(ModelError, match=r"'blk\.1\.attn_qkv\.weight' gives '.*q_proj\.weight', which is there"):
+        open_checkpoint(path)
+
+
 def test_a_tensor_of_another_shape_than_the_config_asks_for_is_refused(tmp_path: Path) -> None:
     tensors = random_tensors(CONFIG) | {"model.norm.weight": torch.ones(31)}
     with pytest.raises(ModelError, match=r"model\.norm\.weight has the shape \[31\], the config asks for \[32\]"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from quantised_folders import Made, awq, compressed, fp8, gptq, int8, packed, write_quantised
-from tiny_models import CONFIG, random_tensors, write_folder
+from tiny_models import CONFIG, Tensors, random_tensors, write_folder
 from whole_windows import WholeWindows
 
 from hamdam.engine.errors import ModelError
@@ -227,6 +227,22 @@ MISFITS: list[tuple[str, Callable[[dict[str, torch.Tensor]], object], str]] = [
 ]
 
 
+def test_a_matrix_that_is_there_quantised_and_plain_or_of_no_inputs_is_refused(tmp_path: Path) -> None:
+    name = "model.layers.1.self_attn.q_proj"
+    plain = {f"{name}.weight": torch.zeros(64, 64)}
+    write_fused(tmp_path / "twice", AWQ, maker(partial(awq, group=32)), extra=plain)
+    with pytest.raises(ModelError, match=r"qkv_proj' gives '.*q_proj\.weight', which is there already"):
+        open_checkpoint(tmp_path / "twice")
+    form = "awq, a scale a row"
+    write_quantised(tmp_path / "none", SHAPES["even"], FORMATS[form][0], spoiled(form, emptied))
+    with pytest.raises(ModelError, match="cannot be read: it has no inputs"):
+        open_checkpoint(tmp_path / "none")
+
+
+def emptied(made: dict[str, torch.Tensor]) -> None:
+    made["qweight"] = made["qweight"][:0].contiguous()
+
+
 @pytest.mark.parametrize(("form", "change", "words"), MISFITS, ids=[words for *_, words in MISFITS])
 def test_tensors_that_do_not_fit_the_config_are_named(
     form: str, change: Callable[[dict[str, torch.Tensor]], object], words: str, tmp_path: Path
@@ -249,7 +265,7 @@ PHI = {key: value for key, value in CONFIG.items() if key != "model_type"} | {"m
 
 
 def write_fused(
-    folder: Path, said: dict[str, Any], make: Callable[[int, int], Made], **config: Any
+    folder: Path, said: dict[str, Any], make: Callable[[int, int], Made], *, extra: Tensors | None = None, **config: Any
 ) -> dict[str, Any]:
     """As phi3 has them: q, k and v are one matrix, and gate and up. What each of its parts stands for."""
     tensors = random_tensors(PHI)
@@ -266,7 +282,7 @@ def write_fused(
             stored |= {f"{at}{fused}.{name}": tensor for name, tensor in made.items()}
             for part, values in zip(parts, np.split(whole, np.cumsum(counts)[:-1]), strict=True):
                 right[f"{at}{part}.weight"] = values
-    write_folder(folder, PHI | config | {"quantization_config": said}, stored)
+    write_folder(folder, PHI | config | {"quantization_config": said}, stored | (extra or {}))
     return right
 
 

@@ -76,7 +76,8 @@ def test_f10_4_a_shard_cut_short_is_named(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-ELSEWHERE = ["../outside.safetensors", "/outside.safetensors", "a/b.safetensors", "..\\x.safetensors", "m.bin", ""]
+ELSEWHERE = ["../outside.safetensors", "/outside.safetensors", "a/b.safetensors", "..\\x.safetensors", "m.bin", "",
+             "a\0.safetensors"]  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ELSEWHERE)
@@ -108,6 +109,13 @@ def test_f10_several_files_without_an_index_are_refused(tmp_path: Path) -> None:
     save_file(random_tensors(CONFIG), tmp_path / "b.safetensors")
     with pytest.raises(ModelError, match=r"2 \.safetensors files, but no"):
         open_checkpoint(tmp_path)
+
+
+def test_f14_numbers_of_a_type_that_nothing_is_computed_in_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    tensors = random_tensors(CONFIG)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].int()
+    with pytest.raises(ModelError, match=r"model\.norm\.weight has the type I32, which is not supported"):
+        open_checkpoint(write_folder(tmp_path, CONFIG, tensors))
 
 
 @pytest.mark.parametrize("head", [False, True], ids=["f02_a", "f02_b"])
