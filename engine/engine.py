@@ -110,6 +110,8 @@ class Engine:
             self._refuse_hopeless(chat)
             async with self._encoding.setdefault(owner.id, asyncio.Lock()):  # nobody fills all encoders
                 ids = await asyncio.get_running_loop().run_in_executor(self._encoders, self.codec.encode_chat, chat)
+                if not ids:  # no position of which the next token could be foretold
+                    raise InvalidField("messages", "the model's chat template writes nothing of them")
                 if len(ids) > self.max_prompt:
                     raise PromptTooLong(len(ids), self.max_prompt)
                 _refuse_to_list(len(ids), params)

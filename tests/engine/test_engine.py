@@ -21,6 +21,7 @@ from hamdam.engine import (
     Text,
     TooManyInFlight,
 )
+from hamdam.engine.text.codec import Codec
 
 ANN, BEN = Owner("ann", "ann"), Owner("ben", "ben")
 BOUNDLESS = Owner("service", "service", max_running=None, max_queued=None)
@@ -176,6 +177,20 @@ def test_refusals_come_before_any_work_and_give_the_place_back():
             with pytest.raises(InvalidField, match="stop_token_ids"):
                 await engine.submit(chat("x"), SamplingParams(stop_token_ids=(10**6,)), owner=ANN)
             assert engine.runner.steps == 0
+
+    asyncio.run(main())
+
+
+def test_messages_of_which_a_template_writes_nothing_are_refused_and_the_engine_lives():
+    async def main():
+        async with Running() as engine:
+            runner = engine.runner
+            template = "{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}"
+            engine.codec = Codec(runner.tokenizer, template, eos_ids=runner.eos_ids)
+            for nothing in (chat(""), Chat((ChatMessage("assistant", "x"),))):
+                with pytest.raises(InvalidField, match="messages: the model's chat template writes nothing of them"):
+                    await run(engine, nothing)
+            assert (await run(engine, chat("x"), max_tokens=1))[-1].reason == "length"
 
     asyncio.run(main())
 
