@@ -22,8 +22,9 @@ def call_grammar(form: CallFormat, tools: Sequence[Tool], held: Collection[str],
     if form is LLAMA:
         start = "start: rest"
     else:
-        between = _text("\n") if form is HERMES else ""
-        start = f"start: one{f' ({between} one)*' if several else ''}\none: {_text(form.opener)} rest"
+        line = _text("\n") if form is HERMES else ""  # a model that ends with one is not made to call once more
+        more = f" ({line} one)* {f'{line}?' if line else ''}" if several else ""
+        start = f"start: one{more}\none: {_text(form.opener)} rest"
     return "\n".join([start, *_rules(form, tools, held, several)])
 
 

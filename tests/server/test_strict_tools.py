@@ -86,7 +86,7 @@ def test_a_form_and_tools_together_give_the_one_or_the_other(tmp_path: Path, sai
             answer = (await client.chat.completions.parse(**asked, tools=[ORDER], response_format=Verdict)).choices[0]
             tools = [{"type": "function"} | ORDER["function"]]
             here = {"tools": tools, "text": {"format": FORM}, "sampling": {"max_tokens": 300, "temperature": 1}}
-            run = await ana.ask("Tea?", **here)
+            run = await ana.ask("Tea?", **here, parallel_tool_calls=False)
             calls = [e for e in run.events if e["type"] == "response.function_call_arguments.done"]
             if said == CALL:
                 assert answer.finish_reason == "tool_calls" and answer.message.parsed is None

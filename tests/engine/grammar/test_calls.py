@@ -141,16 +141,16 @@ def test_json_at_the_beginning_is_a_strict_call_where_a_model_writes_calls_so() 
 @pytest.mark.parametrize("form", [QWEN, LLAMA_3, MISTRAL_3], ids=TEMPLATES)
 def test_several_strict_calls_follow_one_another(form: str) -> None:
     first = {
-        QWEN: '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>\n<tool_call>',
-        LLAMA_3: '{"name": "get", "parameters": {}}; {',
-        MISTRAL_3: '[TOOL_CALLS] [{"name": "get", "arguments": {}}, {',
+        QWEN: '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "c',
+        LLAMA_3: '{"name": "get", "parameters": {}}; {"name": "c',
+        MISTRAL_3: '[TOOL_CALLS] [{"name": "get", "arguments": {}}, {"name": "c',
     }[form]
 
     async def scene(engine: Engine) -> None:
-        events, _ = await told(engine, chat(TOOLS[1], *TOOLS[:1]))
-        assert len(calls_of(events)) >= 2
-        for call in calls_of(events):
-            assert call.name == "get" or not jsonschema.validate(json.loads(call.arguments), COUNT)
+        events, _ = await told(engine, chat(Tool("get", strict=True), TOOLS[0]), seed=1)
+        first, second, *_ = calls_of(events)
+        assert (first.name, first.arguments, second.name) == ("get", "{}", "count")
+        jsonschema.validate(json.loads(second.arguments), COUNT)
 
     in_engine([first], scene, template=form)
 
@@ -194,6 +194,17 @@ def test_with_tools_and_a_form_an_answer_is_calls_or_has_the_form(name: str, kin
             assert calls_of(events) or text_of(events)
 
     in_engine([opening, forms[sort], ""], scene, template=TEMPLATES[name])
+
+
+def test_a_line_break_behind_a_call_that_had_to_be_made_may_end_the_answer() -> None:
+    said = [*'<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>\n', "<|im_end|>"]
+
+    async def scene(engine: Engine) -> None:
+        talk = chat(Tool("get"), must_call=("get",))
+        events, end = await told(engine, talk)
+        assert (len(calls_of(events)), text_of(events), end.reason) == (1, "", "stop")
+
+    in_engine([said], scene, template=QWEN)
 
 
 def test_where_a_call_has_to_be_made_the_form_is_of_no_answer() -> None:
