@@ -25,10 +25,11 @@ LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,  # some 20 ms
     "step_lexer_fuel": 200_000,  # a mask: some 10 ms
     "step_max_items": 50_000,
-    "max_items_in_row": 10_000,  # an object of 2,000 properties that are all optional
+    "max_items_in_row": 2000,  # an object of 500 properties that are all optional; time goes with the square of it
     "max_lexer_states": 100_000,  # some 10 MB; three a character of a string whose length is bounded
     "max_grammar_size": 500_000,
 }
+ITEMS_OF_GRAMMAR = 1000  # the same of a grammar, which can be ambiguous at every byte: some 20 ms a mask
 _WHERE = re.compile(r"^at (\d+)\((\d+)\): ")
 
 
@@ -98,7 +99,8 @@ class Grammars:
         except ImportError as error:
             raise InvalidField(FIELD, "llguidance is not installed on this server") from error
         lexicon = self._the_lexicon()
-        limits = llguidance.LLParserLimits(verbose_errors=False, **LIMITS)
+        ambiguous = {"max_items_in_row": ITEMS_OF_GRAMMAR} if asked.kind == "grammar" else {}
+        limits = llguidance.LLParserLimits(verbose_errors=False, **LIMITS | ambiguous)
         start = llguidance.LLMatcher(lexicon.tokenizer, source, log_level=0, limits=limits)
         if start.is_error():
             raise InvalidField(f"{FIELD}.{asked.kind}", _why(asked, start.get_error(), llguidance.LLMatcher))

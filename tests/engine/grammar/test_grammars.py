@@ -215,6 +215,28 @@ HOSTILE: list[tuple[dict[str, Any], bool]] = [  # and whether it is refused
 ]
 
 
+TOWER = "".join(f'a{number}: a{number + 1} a{number + 1} | ""\n' for number in range(60))
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        f'start: a0\n{TOWER}a60: "x"', 'start: r~0..9000\nr: "x"? "y"?', 'start: r~0..9000\nr: s~0..9000\ns: "x"?',
+        'start: a*\na: b | c | d | e\nb: "x" a? "x"\nc: "x" a "x"\nd: "x"*\ne: a a',
+    ],
+)  # fmt: skip
+def test_e08_a_grammar_that_is_ambiguous_everywhere_fails_before_a_mask_takes_long(
+    grammars: Grammars, grammar: str
+) -> None:
+    own = matcher(grammars, grammar=grammar)
+    for length in range(1, 100):
+        Matcher.masks([own])
+        if own.fault is not None:
+            break
+        own.follow(b"x" * length)
+    assert "items; max is" in str(own.fault)
+
+
 @pytest.mark.parametrize(("asked", "refused"), HOSTILE)
 def test_e08_what_is_hostile_is_refused_by_name_or_costs_its_bound(
     grammars: Grammars, asked: dict[str, Any], refused: bool
