@@ -76,6 +76,8 @@ def _grammar(source: str, field: str) -> str:
 
 def _check_rules(source: str, field: str) -> None:
     """Of what stands between schemas."""
+    if "%llguidance" in source:
+        raise InvalidField(field, "options of `%llguidance` are the server's own")
     if found := _OPTION.search(source):
         raise InvalidField(field, f"the option `{found[1]}` of a rule is not enforced here")
     for bound in _BOUND.finditer(source):

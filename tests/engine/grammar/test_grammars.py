@@ -193,6 +193,7 @@ HOSTILE: list[tuple[dict[str, Any], bool]] = [  # and whether it is refused
     ({"grammar": 'start: "a"~1000000000'}, True),
     ({"grammar": 'start: a\na[temperature=0.5]: "x"'}, True),
     ({"grammar": "start: %json {} x"}, True),
+    ({"grammar": '%llguidance {"no_forcing": false}\nstart: /a+/'}, True),
     ({"grammar": 'start: %json {"not": {}}'}, True),
     ({"regex": "(?:a{1000}){1001}"}, True),
     ({"regex": "(" * 20 + "a" + ")?" * 20}, False),
