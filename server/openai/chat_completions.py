@@ -25,6 +25,7 @@ from ..people.permissions import Act, require
 from ..settings import Limits
 from ..storage.ids import new_id
 from .body import Asked, read_body
+from .messages import invalid
 
 UNFINISHED: Mapping[str, Any] = {"finish_reason": None}
 READ_HERE = 64 << 10  # bytes of a body that are read on the event loop; more takes a thread
@@ -37,6 +38,8 @@ class ChatCompletions:
     async def create(self, request: Request) -> "Answer":
         identity = await self.authenticator.identify(request)
         require(identity, Act.CHAT)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise invalid("Content-Encoding", "A body is read as it comes, not unpacked.")
         body = await request.body()
         if len(body) <= READ_HERE:
             asked = read_body(body, self.engine)

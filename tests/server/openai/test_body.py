@@ -1,4 +1,6 @@
 """What a chat completion may ask: what is not built is refused by name, what asks for nothing is accepted."""
+import gzip
+import json
 import threading
 
 import pytest
@@ -127,6 +129,15 @@ async def test_bad_bodies_are_refused_and_the_server_lives(world: World) -> None
         assert (await http.post(URL, json=body())).status_code == 200
     async with world.http() as nobody:
         assert (await nobody.post(URL, json=body())).status_code in (401, 403)
+
+
+@in_world()
+async def test_a_packed_body_is_refused_as_that(world: World) -> None:
+    async with world.http(await world.key("ana")) as http:
+        packed = gzip.compress(json.dumps(body()).encode())
+        refused = await http.post(URL, content=packed, headers={"Content-Encoding": "gzip"})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Content-Encoding")
+        assert (await http.post(URL, json=body(), headers={"Content-Encoding": "identity"})).status_code == 200
 
 
 @in_world()
