@@ -18,7 +18,7 @@ from hamdam.engine.loading.checkpoint import open_checkpoint
 GROUPS = {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False}
 FORMATS: dict[str, tuple[dict[str, Any], Callable[..., Made]]] = {
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32}, partial(awq, group=32)),
-    "gptq": ({"quant_method": "gptq", "bits": 3, "group_size": 32}, partial(gptq, group=32, bits=3, scattered=True)),
+    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 16}, partial(gptq, group=16, scattered=True)),
     "packed": (compressed("pack-quantized", **GROUPS), partial(packed, group=32, symmetric=False)),
     "int8": (compressed("int-quantized", symmetric=False), partial(int8, symmetric=False)),
     "fp8": ({"quant_method": "fp8", "weight_block_size": [16, 16]},
@@ -61,6 +61,7 @@ def test_f13_random_changes_of_config_and_header_raise_nothing_but_model_error(f
     whole, right = file.read_bytes(), json.loads(config.read_text())
     end = 8 + int.from_bytes(whole[:8], "little")
     header = json.loads(whole[8:end])
+    open_checkpoint(tmp_path)
     chance, outcomes = random.Random(13), {"opened": 0, "refused": 0}
     for _ in range(120):
         if chance.random() < 0.5:
