@@ -117,6 +117,7 @@ class Finished:
     """The end, exactly once. `reason`: stop | length | cancelled | failed | stopped (the engine was).
 
     `token_ids` are all ids of the answer, cut where its text is cut. `stop` is the matched stop string or id.
+    `error`: why it failed. `refused`: what was asked for leaves no answer; else the fault is ours.
     """
 
     reason: str
@@ -125,6 +126,7 @@ class Finished:
     timings: Timings
     stop: str | int | None = None
     error: str | None = None
+    refused: bool = False
 
 
 Event = Queued | Started | Prefilled | PromptLogprobs | Text | Reasoning | Called | Finished

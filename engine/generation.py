@@ -106,13 +106,13 @@ class Generation:
                 self._score(logprobs)
             case Appended(token=token, logprobs=logprobs):
                 self._append(token, logprobs)
-            case Ended(reason=reason, stop_id=stop_id, error=error):
+            case Ended(reason=reason, stop_id=stop_id, error=error, refused=refused):
                 self._emit_parts(self._stream.finish())
                 self._sampled += stop_id is not None
                 if self._stream.matched is not None:  # the last half character completed a stop string
                     self._finish("stop", stop=self._stream.matched)
                 else:
-                    self._finish(reason, stop=stop_id, error=error)
+                    self._finish(reason, stop=stop_id, error=error, refused=refused)
 
     def place(self, place: int, eta_ms: float | None) -> None:
         """Where it stands in the queue."""
@@ -165,9 +165,10 @@ class Generation:
         self._woken.set()
 
     def _finish(
-        self, reason: str, *, stop: str | int | None = None, error: str | None = None, keep: int | None = None
+        self, reason: str, *, stop: str | int | None = None, keep: int | None = None, error: str | None = None,
+        refused: bool = False,
     ) -> None:
-        self.finished = Finished(reason, self.usage, self.token_ids, self._timings(), stop, error)
+        self.finished = Finished(reason, self.usage, self.token_ids, self._timings(), stop, error, refused)
         self._end(self, keep)
         self._emit(self.finished)
 

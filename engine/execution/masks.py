@@ -65,12 +65,12 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
     assert sequence.matcher is not None
     fault = sequence.matcher.fault or (None if may_end or words.any() else NO_TOKEN)
     if fault is not None:
-        return Broken(f"the grammar cannot be followed: {fault}")
+        return Broken(f"the grammar cannot be followed: {fault}", refused=True)
     ends = np.array([id for id in sequence.held_back_ids if id < vocabulary], np.int32)
     if sequence.matcher.waits:
         words[:] = without(np.full_like(words, 0xFFFFFFFF), ends)
         change = edits(sequence, vocabulary, words)
-        return change if _something_left(words, change, vocabulary) else Broken(ALL_BANNED)
+        return change if _something_left(words, change, vocabulary) else Broken(ALL_BANNED, refused=True)
     if words.any():
         if may_end and not sequence.params.ignore_eos:
             _allow(words, ends)
@@ -78,7 +78,7 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
         if _something_left(words, change, vocabulary):
             return change
         if not may_end:
-            return Broken(ALL_BANNED)
+            return Broken(ALL_BANNED, refused=True)
     words[:] = 0
     _allow(words, ends)
     return NONE

@@ -46,9 +46,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """In place of a sampled id: this row alone failed (not-a-number logits, a sampler's error)."""
+    """In place of a sampled id: this row alone failed (not-a-number logits, a sampler's error).
+
+    refused: by what was asked for, which leaves no answer, and not by a fault of ours.
+    """
 
     why: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,16 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end, once a sequence; its blocks are given back already. `reason`: stop | length | cancelled | failed."""
+    """The end, once a sequence; its blocks are given back already. `reason`: stop | length | cancelled | failed.
+
+    `error` and `refused` are Broken's, where it failed.
+    """
 
     sequence: Sequence
     reason: str
     stop_id: int | None = None
     error: str | None = None
+    refused: bool = False
 
 
 Progress = Admitted | Computed | PromptScored | Appended | Ended

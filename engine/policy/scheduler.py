@@ -113,7 +113,7 @@ class Scheduler:
             if sequence.status is Status.FINISHED:  # a token of its prompt broke, or it ended after this was foreseen
                 continue
             if isinstance(token, Broken):
-                facts.append(self._end(sequence, "failed", error=token.why))
+                facts.append(self._end(sequence, "failed", broken=token))
                 continue
             facts += self._advance(sequence, row.count)
             if row.scores and isinstance(token, Scored):
@@ -256,7 +256,9 @@ class Scheduler:
             return [appended]
         return [appended, self._end(sequence, "length")]
 
-    def _end(self, sequence: Sequence, reason: str, *, stop_id: int | None = None, error: str | None = None) -> Ended:
+    def _end(
+        self, sequence: Sequence, reason: str, *, stop_id: int | None = None, broken: Broken | None = None
+    ) -> Ended:
         """Gives everything back. Blocks of a sequence that failed are not to be trusted: nobody finds them again."""
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
@@ -274,4 +276,6 @@ class Scheduler:
             self._foreseen = None
         sequence.status, sequence.finish_reason = Status.FINISHED, reason
         self.sessions.part(sequence)
-        return Ended(sequence, reason, stop_id, error)
+        if broken is not None:
+            return Ended(sequence, reason, error=broken.why, refused=broken.refused)
+        return Ended(sequence, reason, stop_id)

@@ -13,6 +13,7 @@ from .protocol import (
     ResponseInterrupted,
     RunEnd,
 )
+from .refusals import failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def ending_of(finished: Finished, *, called: bool, going_down: bool, engine_dead
         case "stopped":
             error = ApiError("engine_unavailable", "The engine broke.").body()
         case _:
-            error = ApiError("internal", f"The answer failed: {finished.error}.").body() if finished.error else FAULT
+            error = failure(finished).body()
     return Ending(status="failed", finish_reason="failed", error=error, **facts)
 
 

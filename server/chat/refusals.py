@@ -2,7 +2,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from hamdam.engine import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
+from hamdam.engine import EngineStopped, Finished, InvalidField, PromptTooLong, QueueFull, Refusal, TooManyInFlight
 
 from ..errors import ApiError
 
@@ -30,6 +30,12 @@ def engine_refusals(prefix: str = "", *, texts: str = "", names: Mapping[str, st
         raise ApiError("invalid_field", f"{error.why}.", param=param) from error
     except EngineStopped as error:
         raise ApiError("engine_unavailable", "The engine does not run.") from error
+
+
+def failure(finished: Finished) -> ApiError:
+    """Why an answer failed that had begun: by what was asked for, so that to ask again is in vain, or by our fault."""
+    code = "invalid_field" if finished.refused else "internal"
+    return ApiError(code, f"The answer failed: {finished.error}." if finished.error else "The answer failed.")
 
 
 def _ms(refusal: Refusal) -> int | None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from hamdam.engine import Called, Engine, Finished, Generation, PromptLogprobs, Reasoning, Text
 
 from ..chat.owner import Owners
-from ..chat.refusals import engine_refusals
+from ..chat.refusals import engine_refusals, failure
 from ..cutting import cut
 from ..errors import ApiError
 from ..logprobs import Listed, listed
@@ -216,7 +216,7 @@ class Answer:
             raise Unauthorized("This key or sign-in is no longer valid.")
         if finished.reason == "stopped":
             raise ApiError("engine_unavailable", "The engine stopped.")
-        raise ApiError("internal", f"The answer failed: {finished.error or finished.reason}.")
+        raise failure(finished)
 
 
 def _logprobs(content: Sequence[Listed]) -> dict[str, Any]:

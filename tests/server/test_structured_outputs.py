@@ -186,6 +186,21 @@ E01: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def test_what_leaves_no_answer_is_the_clients_fault_and_not_asked_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with doors(tmp_path) as (_, http, ana):
+            asked = {"structured_outputs": {"regex": "[a-z]"}, "allowed_token_ids": [ord("7")]}
+            answer = await http.post(URL, json=body(**asked))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_field")
+            assert "allowed_token_ids leave no token that the grammar allows" in answer.json()["error"]["message"]
+            streamed = await http.post(URL, json=body(stream=True, **asked))
+            assert '"code":"invalid_field"' in streamed.text
+            run = await ana.ask("x", sampling=asked)
+            assert (run.events[-1]["type"], run.events[-1]["error"]["code"]) == ("response.failed", "invalid_field")
+
+    asyncio.run(scene())
+
+
 def test_e01_a_bad_schema_is_refused_by_its_place_and_nobody_else_notices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,10 +103,11 @@ def test_bans_end_an_answer_that_may_end_and_fail_one_that_may_not_by_name(gramm
     banned = ((id_of("a"), -100.0),)
     own = asking(compiled(grammars, choice=["ok", "okay"]), logit_bias=banned)
     assert [draw(own) for _ in range(3)] == ["o", "k", None]
-    assert draw(asking(compiled(grammars, choice=["ab"]), logit_bias=banned)) == Broken(ALL_BANNED)
+    assert draw(asking(compiled(grammars, choice=["ab"]), logit_bias=banned)) == Broken(ALL_BANNED, refused=True)
     allowed = asking(compiled(grammars, regex="[a-z]{2}"), allowed_token_ids=(id_of("q"),))
     assert [draw(allowed, "a") for _ in range(3)] == ["q", "q", None]
-    assert draw(asking(compiled(grammars, regex="[a-z]"), allowed_token_ids=(id_of("7"),))) == Broken(ALL_BANNED)
+    only_digits = asking(compiled(grammars, regex="[a-z]"), allowed_token_ids=(id_of("7"),))
+    assert draw(only_digits) == Broken(ALL_BANNED, refused=True)
 
 
 def test_bad_words_give_way_where_the_grammar_leaves_nothing_else(grammars: Grammars) -> None:
@@ -134,7 +135,7 @@ def test_a_character_that_no_token_spells_fails_by_name() -> None:
     without_x = Grammars(lambda: [b"" if text == b"x" else text for text in CODEC.texts(VOCABULARY)])
     try:
         own = asking(compiled(without_x, choice=["ax"]))
-        assert [draw(own), draw(own)] == ["a", Broken(f"the grammar cannot be followed: {NO_TOKEN}")]
+        assert [draw(own), draw(own)] == ["a", Broken(f"the grammar cannot be followed: {NO_TOKEN}", refused=True)]
     finally:
         without_x.close()
 
