@@ -36,7 +36,7 @@ KINDS = {
     },
     "gpt-oss": SMALL | {
         "model_type": "gpt_oss", "num_hidden_layers": 2, "head_dim": 16, "sliding_window": 12, "num_local_experts": 3,
-        "num_experts_per_tok": 2,
+        "num_experts_per_tok": 2, "rope_scaling": None,
     },
 }  # fmt: skip
 LENGTHS = (31, 15, 1)
