@@ -33,8 +33,9 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
     ),
     "gguf": (
         "engine/loading/test_declared.py",
-        "engine/loading/test_gguf_blocks.py",
-        "engine/loading/test_gguf_checkpoint.py",
+        "engine/loading/gguf/test_blocks.py",
+        "engine/loading/gguf/test_checkpoint.py",
+        "engine/loading/gguf/test_sentence_piece.py",
         "engine/models/test_gguf_families.py",
         "engine/models/test_gguf_twins.py",
         "engine/models/test_transformer.py",
@@ -45,14 +46,14 @@ NEEDED = {  # a GPU machine has torch, tokenizers, safetensors and pytest; what 
         "server/test_strict_tools.py",
     ),
     "transformers": (
-        "engine/loading/test_gguf_tokenizer.py",
+        "engine/loading/gguf/test_tokenizer.py",
         "engine/loading/test_mxfp4_experts.py",
         "engine/models/test_families.py",
         "engine/models/test_gguf_families.py",
         "engine/models/test_transformer.py",
     ),
     "platformdirs": (
-        "engine/loading/test_gguf_tokenizer.py",
+        "engine/loading/gguf/test_tokenizer.py",
         "engine/text/test_default_model_text.py",
         "engine/execution/test_golden.py",
         "engine/execution/test_native_accuracy.py",

@@ -1,5 +1,6 @@
 """The import rule of the house, held over the syntax tree: who may import whom, and what stays free of torch."""
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,11 @@ def test_no_file_hides_a_cycle_or_grows_past_its_noun(path: Path) -> None:
     assert text.count("\n") <= 400
 
 
+def test_every_room_is_in_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    assert sorted({"hamdam." + name_of(path.parent).replace("/", ".") for path in SOURCES}) == sorted(listed)
+
+
 def test_no_room_is_called_after_nothing() -> None:
     vague = {"utils", "common", "helpers", "base", "manager", "misc"}
     assert not [name_of(p) for p in SOURCES if p.stem in vague or vague & set(p.parts)]
@@ -112,7 +118,7 @@ def test_imports_inside_functions_are_few_and_heavy() -> None:
         ("kernels/device.py", "triton"),
         ("kernels/device.py", "triton.ops"),
         ("engine/opening.py", "loading.checkpoint"),
-        ("engine/loading/checkpoint.py", "gguf_checkpoint"),
+        ("engine/loading/checkpoint.py", "gguf.checkpoint"),
         ("engine/loading/checkpoint.py", "safetensors_checkpoint"),
         ("engine/loading/contents.py", "torch_tensors"),
         ("server/__main__.py", "operations.bench.command"),

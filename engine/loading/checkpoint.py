@@ -24,6 +24,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
         path = files[0]
     if not path.exists():
         raise ModelError(f"{path}: there is no such file or folder")
-    from .gguf_checkpoint import open_gguf
+    from .gguf.checkpoint import open_gguf
 
     return open_gguf(path)

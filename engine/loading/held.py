@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .gguf_blocks import BlockFormat
+from .gguf import BlockFormat
 from .numbers import Floats, spans
 from .safetensors import SafetensorsFile
 

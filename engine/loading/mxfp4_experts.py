@@ -13,7 +13,7 @@ from ..errors import ModelError
 from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
-from .gguf_blocks import block_named
+from .gguf import block_named
 from .held import Held, HeldBlocks
 from .numbers import Numbers, Quantized
 from .safetensors import SafetensorsFile, StoredTensor

@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
 class Quantized(NamedTuple):
     """A tensor's values as the file has them. Each row of `shape[-1]` values is a row of blocks, the last filled up.
 
-    blocks: uint8 [rows, blocks in a row, bytes of a block], contiguous, in the layout of `format` (gguf_blocks.py).
+    blocks: uint8 [rows, blocks in a row, bytes of a block], contiguous, in the layout of `format` (gguf/blocks.py).
     shape: of the values, [rows, columns].
     """
 

@@ -1,4 +1,4 @@
-"""The tokenizer files of a Hugging Face folder, and what holds for every tokenizer. Not GGUF's (gguf_tokenizer.py)."""
+"""The tokenizer files of a Hugging Face folder, and what holds for every tokenizer. Not GGUF's (gguf/tokenizer.py)."""
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from hamdam.engine.loading.gguf_blocks import block_format
+from hamdam.engine.loading.gguf import block_format
 from hamdam.kernels.quantized import (
     FP8_BLOCK,
     W4A16,

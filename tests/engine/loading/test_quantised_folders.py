@@ -15,7 +15,7 @@ from whole_windows import WholeWindows
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.loading.coded import E4M3
-from hamdam.engine.loading.gguf_blocks import block_format
+from hamdam.engine.loading.gguf import block_format
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}

@@ -4,7 +4,7 @@ import pytest
 from numpy.typing import NDArray
 from packed_numbers import address, joined, packed, random_blocks, side_by_side, terms_of
 
-from hamdam.engine.loading.gguf_blocks import block_format
+from hamdam.engine.loading.gguf import block_format
 from hamdam.kernels.cpu.packing import Packed, aligned, from_floats, from_gguf, put, unfilled
 from hamdam.kernels.cpu.product import read_row
 from hamdam.kernels.cpu.tiles import GROUP

@@ -1,6 +1,6 @@
 """GGUFHeader: the key-value pairs and the table of tensors at the head of a GGUF file, read within bounds.
 
-Not the tensors' data (gguf_blocks.py) and not what the keys mean (gguf_checkpoint.py). The file is input: every
+Not the tensors' data (blocks.py) and not what the keys mean (checkpoint.py). The file is input: every
 length is a Python integer, compared with the bytes that are really there before anything of that size is made.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import ModelError
-from .gguf_blocks import block_format
-from .values import T, Values
+from ...errors import ModelError
+from ..values import T, Values
+from .blocks import block_format
 
 Scalar = int | float | bool | str
 

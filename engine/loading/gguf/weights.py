@@ -1,4 +1,4 @@
-"""GGUFWeights: the tensors of a GGUF file, as numbers or as the blocks they are stored in. Not the header (gguf.py)."""
+"""GGUFWeights: the tensors of a GGUF file, as numbers or as the blocks that they are stored in. Not their table."""
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .coded import Coded
-from .gguf import TensorInfo
-from .gguf_blocks import block_format
-from .gguf_moved import BITS, moved
-from .held import Held, HeldBlocks
-from .numbers import DTYPES, Numbers, Quantized, fill
+from ..coded import Coded
+from ..held import Held, HeldBlocks
+from ..numbers import DTYPES, Numbers, Quantized, fill
+from .blocks import block_format
+from .header import TensorInfo
+from .moved import BITS, moved
 
 Values = TypeVar("Values", bound=np.generic)
 

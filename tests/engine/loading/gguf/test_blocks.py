@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hamdam.engine.errors import ModelError
-from hamdam.engine.loading.gguf_blocks import block_format
-from hamdam.engine.loading.gguf_moved import BITS, moved
+from hamdam.engine.loading.gguf import block_format
+from hamdam.engine.loading.gguf.moved import BITS, moved
 
 Q = gguf.GGMLQuantizationType
 KINDS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K,

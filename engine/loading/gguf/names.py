@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..errors import ModelError
-from ..models.config import ModelConfig
-from .gguf import GGUFHeader, TensorInfo
+from ...errors import ModelError
+from ...models.config import ModelConfig
+from .header import GGUFHeader, TensorInfo
 
 OUTSIDE = frozenset(("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"))
-"""What gguf_config.py reads: no weights."""
+"""What config.py reads: no weights."""
 
 _NAMES = {
     "token_embd": "model.embed_tokens",

@@ -126,7 +126,7 @@ def test_f06_a_tensor_larger_than_a_chunk_is_whole(tmp_path: Path, monkeypatch: 
     tensors = random_tensors(CONFIG)
     path = write_gguf(tmp_path / "m.gguf", CONFIG, tensors, kinds={"down_proj.weight": Q.Q8_0})
     whole = dict(open_checkpoint(path).tensors())
-    monkeypatch.setattr("hamdam.engine.loading.gguf_weights._CHUNK_BYTES", 34 * 7)  # 7 blocks, and 64 in the tensor
+    monkeypatch.setattr("hamdam.engine.loading.gguf.weights._CHUNK_BYTES", 34 * 7)  # 7 blocks, and 64 in the tensor
     parts = dict(open_checkpoint(path).tensors())
     assert all(torch.equal(parts[name], whole[name]) for name in tensors)
 
@@ -269,7 +269,7 @@ def test_arrays_are_the_tensors_in_float32_and_in_their_order(tmp_path: Path) ->
 def test_reading_a_quantised_tensor_takes_little_more_memory_than_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hamdam.engine.loading.gguf_weights._CHUNK_BYTES", 34 * 64)
+    monkeypatch.setattr("hamdam.engine.loading.gguf.weights._CHUNK_BYTES", 34 * 64)
     path = write_gguf(tmp_path / "m.gguf", CONFIG | {"hidden_size": 512}, kinds={"down_proj.weight": Q.Q8_0})
     checkpoint = open_checkpoint(path)
     tracemalloc.start()

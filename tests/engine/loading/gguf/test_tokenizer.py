@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
 from hamdam.engine.loading.gguf import GGUFHeader, read_header
-from hamdam.engine.loading.gguf_tokenizer import build_tokenizer
+from hamdam.engine.loading.gguf.tokenizer import build_tokenizer
 
 CONTROL = ["<|end|>", "<s>", "<|im_start|>"]
 USER_DEFINED = ["<think>", "  \t"]

@@ -1,13 +1,13 @@
 """moved: blocks of some GGUF types as blocks of 32 of the types that integer arithmetic takes, number for number.
 
-Not dequantisation (gguf_blocks.py). Q5_0 and IQ4_NL are whole numbers times a scale, which 8 bits hold exactly. Q4_K's
+Not dequantisation (blocks.py). Q5_0 and IQ4_NL are whole numbers times a scale, which 8 bits hold exactly. Q4_K's
 numbers stay what they are; its scales and minima, products of a float16 and 6 bits, are rounded to float16 again.
 """
 from collections.abc import Callable
 
 import numpy as np
 
-from .gguf_blocks import IQ4, Bytes, fifth_bits, halves, nibbles, scales_and_mins
+from .blocks import IQ4, Bytes, fifth_bits, halves, nibbles, scales_and_mins
 
 BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8, "Q4_K": 4, "Q5_0": 8, "IQ4_NL": 8}  # that a type's numbers are moved in
 

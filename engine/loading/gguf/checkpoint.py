@@ -1,18 +1,18 @@
-"""A GGUF file as a Checkpoint. What its keys mean: gguf_config.py. Its bytes: gguf.py (header) and gguf_weights.py."""
+"""A GGUF file as a Checkpoint. What its keys mean: config.py. Its bytes: header.py and weights.py."""
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..models.config import ModelConfig
-from . import declared, recommended
-from .arranged_weights import arranged
-from .contents import Checkpoint
-from .gguf import read_header
-from .gguf_config import model_config
-from .gguf_names import decoder_tensors
-from .gguf_tokenizer import build_tokenizer, special_id
-from .gguf_weights import GGUFWeights, sample_digest
-from .tokenizer_files import check_rows, ends_by_template, first_id
-from .weight_names import check_tensors
+from ...models.config import ModelConfig
+from .. import declared, recommended
+from ..arranged_weights import arranged
+from ..contents import Checkpoint
+from ..tokenizer_files import check_rows, ends_by_template, first_id
+from ..weight_names import check_tensors
+from .config import model_config
+from .header import read_header
+from .names import decoder_tensors
+from .tokenizer import build_tokenizer, special_id
+from .weights import GGUFWeights, sample_digest
 
 _NAMED_ENDS = ("<|endoftext|>", "<|end_of_text|>", "<|eom_id|>")
 """What ends a text wherever there is such a token. A file says one end, or two; a folder's generation_config.json may

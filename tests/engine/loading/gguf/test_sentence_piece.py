@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, trainers
 from tokenizers.models import BPE
 
 from hamdam.engine.loading.gguf import read_header
-from hamdam.engine.loading.gguf_tokenizer import build_tokenizer
+from hamdam.engine.loading.gguf.tokenizer import build_tokenizer
 
 CORPUS = [
     "the weather is fine today, and they don't think of 12345 other things",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ...errors import ModelError
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

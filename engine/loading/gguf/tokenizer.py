@@ -7,8 +7,8 @@ import math
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
-from ..errors import ModelError
-from .gguf import GGUFHeader
+from ...errors import ModelError
+from .header import GGUFHeader
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # tokenizer.ggml.token_type; 5 is unused, 6 a byte
 

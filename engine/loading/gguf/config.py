@@ -6,13 +6,13 @@ scaled. There it is known by the architecture alone, as llama.cpp knows it.
 import math
 from pathlib import Path
 
-from ..errors import ModelError
-from ..models.config import Experts, ModelConfig
-from ..models.rope import Rope
-from .declared import HINT
-from .gguf import GGUFHeader
-from .gguf_names import decoder_name
-from .gguf_weights import read_numbers
+from ...errors import ModelError
+from ...models.config import Experts, ModelConfig
+from ...models.rope import Rope
+from ..declared import HINT
+from .header import GGUFHeader
+from .names import decoder_name
+from .weights import read_numbers
 
 _ARCHITECTURES = {  # what ModelConfig calls them
     "llama": "llama", "mistral3": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
