@@ -28,12 +28,16 @@ def read_messages(given: object) -> list[ChatMessage]:
     if not isinstance(given, list) or not 0 < len(given) <= MAX_MESSAGES:
         raise invalid("messages", f"A list of 1 to {MAX_MESSAGES} messages is needed.")
     messages: list[ChatMessage] = []
-    open_calls: set[str] = set()
+    waiting: set[str] = set()  # the ids of calls that were just made and have no result yet
     for index, one in enumerate(given):
         message = _message(one, f"messages[{index}]")
-        open_calls |= {call.id for call in message.tool_calls}
-        if message.tool_call_id is not None and message.tool_call_id not in open_calls:
-            raise invalid(f"messages[{index}].tool_call_id", "No message before it has a call of this id.")
+        if message.tool_call_id is None:
+            waiting = {call.id for call in message.tool_calls}
+        elif message.tool_call_id not in waiting:
+            why = "The answer before it makes no such call, or it has its result already."
+            raise invalid(f"messages[{index}].tool_call_id", why)
+        else:
+            waiting.remove(message.tool_call_id)
         messages.append(message)
     return messages
 
@@ -82,7 +86,13 @@ def _part(given: object, where: str) -> str:
 def _calls(given: object, where: str) -> tuple[ToolCall, ...]:
     if not isinstance(given, list) or len(given) > MAX_CALLS:
         raise invalid(where, f"A list of at most {MAX_CALLS} calls is needed.")
-    return tuple(_call(one, f"{where}[{index}]") for index, one in enumerate(given))
+    calls = tuple(_call(one, f"{where}[{index}]") for index, one in enumerate(given))
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        if call.id in seen:
+            raise invalid(f"{where}[{index}].id", "Another call of this message has this id.")
+        seen.add(call.id)
+    return calls
 
 
 def _call(given: object, where: str) -> ToolCall:

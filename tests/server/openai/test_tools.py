@@ -167,11 +167,16 @@ def called(**function: object) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
+RESULT = {"role": "tool", "content": "x", "tool_call_id": "c1"}
 WRONG_MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
     ([{"role": "tool", "content": "x"}], "messages[0].tool_call_id"),
     ([{"role": "tool", "content": "x", "tool_call_id": "c1"}], "messages[0].tool_call_id"),
     ([called(), {"role": "tool", "content": "x", "tool_call_id": "c2"}], "messages[1].tool_call_id"),
     ([called(), {"role": "tool", "tool_call_id": "c1"}], "messages[1].content"),
+    ([called(), RESULT, RESULT], "messages[2].tool_call_id"),
+    ([called(), RESULT, {"role": "user", "content": "x"}, RESULT], "messages[3].tool_call_id"),
+    ([called(), {"role": "user", "content": "x"}, RESULT], "messages[2].tool_call_id"),
+    ([called() | {"tool_calls": called()["tool_calls"] * 2}], "messages[0].tool_calls[1].id"),
     ([called(), {"role": "user", "content": "x", "tool_call_id": "c1"}], "messages[1].tool_call_id"),
     ([called(arguments="{")], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments="[]")], "messages[0].tool_calls[0].function.arguments"),
@@ -192,6 +197,8 @@ async def test_calls_and_results_that_are_none_are_refused_by_name(world: World)
         for messages, param in WRONG_MESSAGES:
             refused = await http.post(URL, json={"messages": messages})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), messages
+        again = [called(), RESULT, called(), RESULT]
+        assert (await http.post(URL, json={"messages": again})).status_code == 200, "an id may be used in a later turn"
         for choice, fields in (
             ("required", {"tools": []}), ("any", {}), (5, {}), ({"type": "function"}, {}), ({"type": "custom"}, {}),
             ({"type": "function", "function": {"name": "rm"}}, {}), ({"type": "function", "function": "rm"}, {}),
