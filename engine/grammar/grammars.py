@@ -25,7 +25,7 @@ LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,  # some 20 ms
     "step_lexer_fuel": 200_000,  # a mask: some 10 ms
     "step_max_items": 50_000,
-    "max_items_in_row": 2000,  # an object of 500 properties that are all optional; time goes with the square of it
+    "max_items_in_row": 2000,  # MAX_OPTIONAL of json_schema.py; time goes with the square of it
     "max_lexer_states": 100_000,  # some 10 MB; three a character of a string whose length is bounded
     "max_grammar_size": 500_000,
 }

@@ -24,6 +24,7 @@ MAX_DEPTH = 64
 MAX_SCHEMAS = 2000  # schemas in a schema; properties and branches are among them
 MAX_BRANCHES = 256  # of one anyOf, oneOf or allOf
 MAX_ENUM = 5000  # values of all enums together
+MAX_OPTIONAL = 490  # properties of an object that requires none; twice as many follow one that it requires
 MAX_COUNT = 1 << 31
 MAX_ITEMS = 10_000
 MAX_NUMBER = 1 << 53  # up to here whole numbers are exact in floating point
@@ -45,11 +46,12 @@ def _shown(pointer: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in (text if len(text) <= 200 else f"{text[:199]}…"))
 
 
-def prepared(schema: dict[str, Any]) -> dict[str, Any]:
+def prepared(schema: dict[str, Any], most_optional: int = MAX_OPTIONAL) -> dict[str, Any]:
     """Raises SchemaError."""
     walk = _Walk()
     walk.schema(schema, "", 0)
     walk.check_references()
+    _check_optional(walk.schemas, most_optional)
     _check_finite(walk.schemas)
     found: dict[str, Any] = written(schema, walk.schemas, ENFORCED)
     return found
@@ -268,6 +270,22 @@ def _check_together(given: dict[str, Any], at: str) -> None:
         if optional:
             which = "minProperties" if "minProperties" in given else "maxProperties"
             raise SchemaError(f"{at}/{which}", "it is enforced only where all `properties` are `required`")
+
+
+def _check_optional(schemas: Mapping[str, Any], most: int) -> None:
+    """llguidance's parser keeps some items of each property that may come next, and so many items only."""
+    for at, given in schemas.items():
+        if not isinstance(given, dict) or len(properties := given.get("properties", {})) <= most:
+            continue
+        named = set(given.get("required", []))
+        bound = most * 4 // 3 if named else most  # at the beginning
+        next_ones = 0
+        for name in properties:
+            next_ones = 0 if name in named else next_ones + 1
+            bound = most * 2 if name in named else bound
+            if next_ones > bound:
+                why = f"at most {bound} properties may come next to choose from: let one of them be `required`"
+                raise SchemaError(f"{at}/properties", why)
 
 
 def _check_finite(schemas: Mapping[str, Any]) -> None:

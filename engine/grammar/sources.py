@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InvalidField
 from ..policy.structured_outputs import FIELD, StructuredOutputs
-from .json_schema import SchemaError, prepared
+from .json_schema import MAX_OPTIONAL, SchemaError, prepared
 from .regex import RegexError, check_regex
 
 HEAD = '%llguidance {"no_forcing": true}\n'
@@ -33,7 +33,7 @@ def lark(asked: StructuredOutputs) -> str:
     try:
         match asked.kind:
             case "json":
-                return f"{HEAD}start: {_json(json.loads(asked.source), INDENTED)}"
+                return f"{HEAD}start: {_json(json.loads(asked.source), INDENTED, MAX_OPTIONAL)}"
             case "choice":
                 choices = (json.dumps(text, ensure_ascii=False) for text in json.loads(asked.source))
                 return f"{HEAD}start: {' | '.join(choices)}"
@@ -46,9 +46,9 @@ def lark(asked: StructuredOutputs) -> str:
         raise InvalidField(field, str(error)) from error
 
 
-def _json(schema: Any, whitespace: str = WHITESPACE) -> str:
+def _json(schema: Any, whitespace: str, most_optional: int) -> str:
     options = {"whitespace_pattern": whitespace, "json_allowed_escapes": ESCAPES}
-    return f"%json {json.dumps({'x-guidance': options, **prepared(schema)}, ensure_ascii=False)}"
+    return f"%json {json.dumps({'x-guidance': options, **prepared(schema, most_optional)}, ensure_ascii=False)}"
 
 
 def quoted(regex: str) -> str:
@@ -70,7 +70,7 @@ def _grammar(source: str, field: str) -> str:
         if not isinstance(schema, dict):
             raise InvalidField(field, "a JSON schema is needed after %json, as an object")
         _check_rules(text[end:], field)
-        parts.append(_json(schema) + text[end:])
+        parts.append(_json(schema, WHITESPACE, MAX_OPTIONAL // 2) + text[end:])  # as grammars.py bounds their items
     return "".join(parts)
 
 
