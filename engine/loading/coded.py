@@ -105,13 +105,19 @@ def _halves(numbers: Floats) -> NDArray[np.uint8]:
         return np.ascontiguousarray(numbers).astype("<f2")[..., None].view(np.uint8)
 
 
+def words_of(numbers: range, bits: int) -> tuple[range, slice]:
+    """The words of a row that hold these numbers of `bits` bits, and which they are of all that those words hold."""
+    width, count = _run(bits)
+    first, end = numbers.start // count, -(-numbers.stop // count)
+    return range(first * width, end * width), slice(numbers.start - first * count, numbers.stop - first * count)
+
+
 def unpacked(words: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """int32 […, words] -> the numbers of `bits` bits that they hold, […, numbers], from the lowest bit on.
 
     A number of 3 bits may begin in one word and end in the next: 32 of them lie in 3 words.
     """
-    width = bits // math.gcd(bits, 32)  # words that hold whole numbers together
-    count = 32 * width // bits
+    width, count = _run(bits)
     wide = np.ascontiguousarray(words).view(np.uint32)
     wide = wide.reshape(*wide.shape[:-1], -1, width)
     numbers = np.empty((*wide.shape[:-1], count), np.uint8)
@@ -123,3 +129,9 @@ def unpacked(words: NDArray[Any], bits: int) -> NDArray[np.uint8]:
             number |= wide[..., word + 1] << np.uint32(32 - shift)
         numbers[..., at] = number & mask
     return numbers.reshape(*words.shape[:-1], -1)
+
+
+def _run(bits: int) -> tuple[int, int]:
+    """How many words hold whole numbers together, and how many those are."""
+    width = bits // math.gcd(bits, 32)
+    return width, 32 * width // bits

@@ -59,6 +59,8 @@ class HeldTensors(SafetensorsFile):
 
     arrays: Mapping[str, NDArray[Any]]
 
-    def array(self, name: str, rows: range | None = None) -> NDArray[Any]:
-        whole = self.arrays[name]
-        return whole if rows is None else whole[rows.start : rows.stop]
+    def array(self, name: str, rows: range | None = None, columns: range | None = None) -> NDArray[Any]:
+        values = self.arrays[name]
+        if rows is not None:
+            values = values[rows.start : rows.stop]
+        return values if columns is None else values[:, columns.start : columns.stop]

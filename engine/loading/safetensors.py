@@ -7,7 +7,7 @@ Format: https://github.com/huggingface/safetensors#format
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from .json_object import parse_object
 from .numbers import DTYPES, Numbers, fill
 
 MAX_HEADER_BYTES = 32 << 20
+BAND = 256 << 10  # bytes of a matrix of which only some columns are wanted, and which stay in the processor's cache
 
 _NUMPY = DTYPES | {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F8_E4M3": np.uint8}
 
@@ -50,19 +51,33 @@ class SafetensorsFile:
             raise ModelError(f"{self.path.name}: {name} has the type {dtype}, which is not supported")
         return Numbers(dtype, self.array(name, rows))
 
-    def array(self, name: str, rows: range | None = None) -> NDArray[Any]:
-        """As `read`, of whole numbers too; bfloat16 and float8_e4m3fn as their bits."""
+    def array(self, name: str, rows: range | None = None, columns: range | None = None) -> NDArray[Any]:
+        """As `read`, of whole numbers too; bfloat16 and float8_e4m3fn as their bits. columns: those of a matrix that
+        are wanted, one after another; None: all."""
         stored = self.tensors[name]
         if stored.dtype not in _NUMPY:
             raise ModelError(f"{self.path.name}: {name} has the type {stored.dtype}, which is not supported")
-        shape, first = stored.shape, 0
+        shape, place = stored.shape, stored.offset
         if rows is not None:
-            first = rows.start * (stored.nbytes // stored.shape[0])
-            shape = (len(rows), *stored.shape[1:])
-        values = np.empty(shape, _NUMPY[stored.dtype])
+            place += rows.start * (stored.nbytes // shape[0])
+            shape = (len(rows), *shape[1:])
         with self.path.open("rb") as file:
-            file.seek(stored.offset + first)
+            file.seek(place)
+            if columns is not None:
+                return self._columns(file, np.dtype(_NUMPY[stored.dtype]), shape, columns)
+            values = np.empty(shape, _NUMPY[stored.dtype])
             fill(file, self.path.name, values)
+        return values
+
+    def _columns(self, file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...], columns: range) -> NDArray[Any]:
+        """Of a matrix of this shape that begins here. It is read whole, a band of rows at a time: a disk that is asked
+        for a few bytes of each row would be asked for page after page, where it could read on."""
+        values = np.empty((shape[0], len(columns)), dtype)
+        band = np.empty((max(1, BAND // (shape[1] * dtype.itemsize)), shape[1]), dtype)
+        for start in range(0, shape[0], len(band)):
+            rows = band[: shape[0] - start]
+            fill(file, self.path.name, rows)
+            values[start : start + len(rows)] = rows[:, columns.start : columns.stop]
         return values
 
 

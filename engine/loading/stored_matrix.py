@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from .coded import Coded, in_runs, unpacked
+from .coded import Coded, in_runs, unpacked, words_of
 from .held import HeldTensors
-from .numbers import DTYPES, Floats, spans
+from .numbers import DTYPES, Floats, Numbers, spans
 from .quantization import Scheme
-from .safetensors import SafetensorsFile
+from .safetensors import SafetensorsFile, StoredTensor
 
 AWQ_ORDER = np.array((0, 2, 4, 6, 1, 3, 5, 7)).argsort()  # of a word's 8 outputs, from its lowest bits on
 Shape = tuple[int, ...]
@@ -50,7 +50,7 @@ class StoredMatrix:
     @property
     def nbytes(self) -> int:
         """Of its tensors."""
-        return sum(file.tensors[f"{self.module}.{part}"].nbytes for part, file in self.parts.items())
+        return sum(self.stored(part).nbytes for part in self.parts)
 
     def held(self) -> "StoredMatrix":
         """The same in memory."""
@@ -71,18 +71,21 @@ class StoredMatrix:
     def read(self, rows: range | None = None) -> Coded:
         return _READ[self.scheme.layout](self, range(self.shape[0]) if rows is None else rows)
 
-    def array(self, part: str, rows: range | None = None) -> NDArray[Any]:
-        return self.parts[part].array(f"{self.module}.{part}", rows)
+    def array(self, part: str, rows: range | None = None, columns: range | None = None) -> NDArray[Any]:
+        return self.parts[part].array(f"{self.module}.{part}", rows, columns)
 
-    def floats(self, part: str, rows: range | None = None) -> Floats:
-        return self.parts[part].read(f"{self.module}.{part}", rows).float32()
+    def floats(self, part: str, rows: range | None = None, columns: range | None = None) -> Floats:
+        return Numbers(self.stored(part).dtype, self.array(part, rows, columns)).float32()
+
+    def stored(self, part: str) -> StoredTensor:
+        return self.parts[part].tensors[f"{self.module}.{part}"]
 
     def size(self) -> int:
         return self.scheme.group or self.shape[1]
 
     def place(self) -> tuple[Path, int]:
         """Where it begins, for reading in the order of the files."""
-        return min((file.path, file.tensors[f"{self.module}.{part}"].offset) for part, file in self.parts.items())
+        return min((file.path, self.stored(part).offset) for part, file in self.parts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +195,13 @@ def _check_awq(module: _Module) -> StoredMatrix:
 
 
 def _read_awq(matrix: StoredMatrix, rows: range) -> Coded:
-    words = slice(rows.start // 8, -(-rows.stop // 8))
-    inside = slice(rows.start % 8, rows.start % 8 + len(rows))
+    words, inside = words_of(rows, 4)
 
     def numbers(part: str) -> NDArray[np.uint8]:
-        found = unpacked(matrix.array(part)[:, words], 4).reshape(-1, 8)[:, AWQ_ORDER]
-        return found.reshape(-1, 8 * (words.stop - words.start))[:, inside].T
+        found = unpacked(matrix.array(part, columns=words), 4).reshape(-1, 8)[:, AWQ_ORDER]
+        return found.reshape(-1, 8 * len(words))[:, inside].T
 
-    scales = matrix.floats("scales")[:, rows.start : rows.stop].T
+    scales = matrix.floats("scales", columns=rows).T
     return Coded(4, np.ascontiguousarray(numbers("qweight")), scales, numbers("qzeros").astype(np.float32),
                  matrix.size())  # fmt: skip
 
@@ -219,10 +221,12 @@ def _check_gptq(module: _Module) -> StoredMatrix:
 
 
 def _read_gptq(matrix: StoredMatrix, rows: range) -> Coded:
-    bits, own = matrix.scheme.bits, slice(rows.start, rows.stop)
-    codes = unpacked(matrix.array("qweight")[:, own].T, bits)
-    zeros = unpacked(matrix.array("qzeros"), bits)[:, own].T.astype(np.float32) + matrix.scheme.raised
-    return Coded(bits, codes, matrix.floats("scales")[:, own].T, zeros, matrix.size(), matrix.groups)
+    bits = matrix.scheme.bits
+    words, inside = words_of(rows, bits)
+    codes = unpacked(matrix.array("qweight", columns=rows).T, bits)
+    zeros = unpacked(matrix.array("qzeros", columns=words), bits)[:, inside].T.astype(np.float32)
+    scales = matrix.floats("scales", columns=rows).T
+    return Coded(bits, codes, scales, zeros + matrix.scheme.raised, matrix.size(), matrix.groups)
 
 
 def _check_packed(module: _Module) -> StoredMatrix:
@@ -245,14 +249,15 @@ def _check_packed(module: _Module) -> StoredMatrix:
 def _read_packed(matrix: StoredMatrix, rows: range) -> Coded:
     scheme, middle = matrix.scheme, float(1 << matrix.scheme.bits - 1)
     codes = unpacked(matrix.array("weight_packed", rows), scheme.bits)[:, : matrix.shape[1]]
-    scales = _scales(matrix, "weight_scale", rows)
+    scales = _by_row(matrix, "weight_scale", rows)
     zeros = np.full_like(scales, middle)
     if "weight_zero_point" in matrix.parts:
-        stored = matrix.array("weight_zero_point")
-        if stored.dtype == np.int8:
-            zeros = stored[rows.start : rows.stop].astype(np.float32) + middle
+        if matrix.stored("weight_zero_point").dtype == "I8":
+            zeros = _by_row(matrix, "weight_zero_point", rows) + middle
         else:  # packed along the outputs
-            zeros = unpacked(stored.T, scheme.bits)[:, rows.start : rows.stop].T.astype(np.float32)
+            words, inside = words_of(rows, scheme.bits)
+            stored = matrix.array("weight_zero_point", words)
+            zeros = unpacked(stored.T, scheme.bits)[:, inside].T.astype(np.float32)
     return Coded(scheme.bits, np.ascontiguousarray(codes), scales, zeros, matrix.size(), matrix.groups)
 
 
@@ -281,12 +286,12 @@ def _read_bytes(matrix: StoredMatrix, rows: range) -> Coded:
         down, across = scheme.block
         scales = matrix.floats(name)[np.arange(rows.start, rows.stop) // down]
         return Coded(8, codes, scales, None, across, block=down)
-    scales = _scales(matrix, name, rows)
+    scales = _by_row(matrix, name, rows)
     if scheme.floating:
         return Coded(8, codes, scales, None, matrix.size())
     zeros = np.full_like(scales, 128)
     if "weight_zero_point" in matrix.parts:
-        zeros = zeros + _by_row(matrix.array("weight_zero_point").astype(np.float32), matrix.shape[0], rows)
+        zeros = zeros + _by_row(matrix, "weight_zero_point", rows)
     return Coded(8, codes ^ np.uint8(128), scales, zeros, matrix.size())
 
 
@@ -300,15 +305,11 @@ def _scale_name(parts: Mapping[str, SafetensorsFile]) -> str:
     return "weight_scale_inv" if "weight_scale_inv" in parts else "weight_scale"
 
 
-def _scales(matrix: StoredMatrix, name: str, rows: range) -> Floats:
-    return _by_row(matrix.floats(name), matrix.shape[0], rows)
-
-
-def _by_row(numbers: Floats, outputs: int, rows: range) -> Floats:
+def _by_row(matrix: StoredMatrix, part: str, rows: range) -> Floats:
     """[out, groups], [out] or a single one -> [rows, groups]."""
-    if numbers.size == 1 and outputs != 1:
-        return np.full((len(rows), 1), numbers.reshape(()), np.float32)
-    return numbers.reshape(outputs, -1)[rows.start : rows.stop]
+    if matrix.stored(part).shape[:1] != matrix.shape[:1]:  # a single one
+        return np.full((len(rows), 1), matrix.floats(part).reshape(()), np.float32)
+    return matrix.floats(part, rows).reshape(len(rows), -1)
 
 
 _CHECK: Mapping[str, Callable[[_Module], StoredMatrix]] = {
