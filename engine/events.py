@@ -104,12 +104,16 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The model calls a tool: its `index`-th call in this answer, told when it is whole. What came with it: as Text."""
+    """The model calls a tool: its `index`-th call in this answer, told when it is whole. What came with it: as Text.
+
+    One that is not `whole` was cut with the answer, and is the last: of its arguments there is the beginning.
+    """
 
     index: int
     call: ToolCall
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

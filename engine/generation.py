@@ -76,7 +76,7 @@ class Generation:
     def cancel(self) -> None:
         """Ends it now, in whatever phase it is; the engine follows by its next step. Idempotent."""
         if not self.finished:
-            self._emit_parts(self._stream.finish())
+            self._emit_parts(self._stream.finish(cut=True))
             self._finish("cancelled", keep=len(self._token_ids))
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -107,7 +107,7 @@ class Generation:
             case Appended(token=token, logprobs=logprobs):
                 self._append(token, logprobs)
             case Ended(reason=reason, stop_id=stop_id, error=error, refused=refused):
-                self._emit_parts(self._stream.finish())
+                self._emit_parts(self._stream.finish(cut=reason != "stop"))
                 self._sampled += stop_id is not None
                 if self._stream.matched is not None:  # the last half character completed a stop string
                     self._finish("stop", stop=self._stream.matched)
@@ -122,7 +122,7 @@ class Generation:
     def fail(self, why: str) -> None:
         """The engine itself stopped or broke."""
         if not self.finished:
-            self._emit_parts(self._stream.finish())
+            self._emit_parts(self._stream.finish(cut=True))
             self._finish("stopped", error=why)
 
     def _score(self, logprobs: Logprobs) -> None:
@@ -158,7 +158,7 @@ class Generation:
             return (Reasoning if part.reasoning else Text)(part.text, token_ids, logprobs)
         self._calls += 1
         call = ToolCall(f"call_{secrets.token_hex(12)}", part.name, part.arguments)
-        return Called(self._calls - 1, call, token_ids, logprobs)
+        return Called(self._calls - 1, call, token_ids, logprobs, part.whole)
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)

@@ -133,7 +133,7 @@ def arguments_of(arguments: object, where: str) -> str:
                 return arguments or "{}"
         except (ValueError, RecursionError):
             pass
-    raise _invalid(where, "The text of a JSON object is needed.")
+    raise _invalid(where, "The text of a JSON object is needed. A call that was cut with its answer has none.")
 
 
 def _no_number(name: str) -> None:

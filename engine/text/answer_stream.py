@@ -49,9 +49,10 @@ class AnswerStream:
         parts = self._parts(text)
         return self._counting(parts + self._rest() if matched is not None else parts), matched
 
-    def finish(self) -> list[Part]:
-        """No more ids: what was held back and belongs to the answer."""
-        return self._counting(self._parts(self._text.finish()) + self._rest())
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """No more ids: what was held back and belongs to the answer. `cut`: not the model ended it."""
+        parts = self._parts(self._text.finish())
+        return self._counting(parts + self._rest(cut=cut and self.matched is None))
 
     def listed(self) -> tuple[TokenLogprob, ...]:
         """The logprobs of tokens whose text was written since the last time, where they are kept at all."""
@@ -62,9 +63,9 @@ class AnswerStream:
             return []
         return self._split(*self._reasoning.push(text)) if self._reasoning is not None else self._answer(text)
 
-    def _rest(self) -> list[Part]:
-        parts = self._split(*self._reasoning.finish()) if self._reasoning is not None else []
-        return parts + (_told(self._calls.finish()) if self._calls is not None else [])
+    def _rest(self, *, cut: bool = False) -> list[Part]:
+        parts = self._split(*self._reasoning.finish(cut=cut)) if self._reasoning is not None else []
+        return parts + (_told(self._calls.finish(cut=cut)) if self._calls is not None else [])
 
     def _split(self, reasoning: str, answer: str) -> list[Part]:
         thought: list[Part] = [Words(reasoning, reasoning=True)] if reasoning else []

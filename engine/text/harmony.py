@@ -79,11 +79,11 @@ class HarmonySplitter:
                 self._close(said)
         return said["analysis"], said["final"]
 
-    def finish(self) -> tuple[str, str]:
-        """The text ended. Half a header is nothing."""
+    def finish(self, *, cut: bool = False) -> tuple[str, str]:
+        """The text ended. Half a header is nothing. `cut`: maybe in the midst of a message."""
         said = {"analysis": "", "final": "" if _ANY.search(self._held) else self._held}
         self._held = ""
-        if self._channel is not None:
+        if self._channel is not None and not cut:
             self._close(said)
         return said["analysis"], said["final"]
 

@@ -53,7 +53,7 @@ class Splitter(Protocol):
     @property
     def inside(self) -> bool: ...
     def push(self, text: str) -> tuple[str, str]: ...
-    def finish(self) -> tuple[str, str]: ...
+    def finish(self, *, cut: bool = False) -> tuple[str, str]: ...
 
 
 class _Stage(enum.Enum):
@@ -96,8 +96,8 @@ class ReasoningSplitter:
             answer, self._held = self._held, ""
         return reasoning, answer
 
-    def finish(self) -> tuple[str, str]:
-        """The text ended: what was held back."""
+    def finish(self, *, cut: bool = False) -> tuple[str, str]:
+        """The text ended, or was cut: what was held back."""
         held, self._held = self._held, ""
         if self.inside:
             return (held if self._begun else held.lstrip()).rstrip(), ""

@@ -7,7 +7,7 @@ import enum
 import re
 from collections.abc import Collection
 
-from .call_format import Call, CallFormat, arguments_of, calls_in
+from .call_format import Call, CallFormat, arguments_of, calls_in, cut_in
 from .held_back import settled
 from .json_scanner import JsonScanner, Verdict
 
@@ -49,9 +49,12 @@ class CallParser:
             pass
         return found
 
-    def finish(self) -> list[str | Call]:
-        """The text ended: what is not a whole call is text."""
+    def finish(self, *, cut: bool = False) -> list[str | Call]:
+        """The text ended: what is not a whole call is text. `cut`: before its end, maybe in the midst of a call."""
         found: list[str | Call] = []
+        if cut and self._stage is _Stage.CALL and (calls := self._cut_calls()) is not None:
+            self._held = self._space = ""
+            return [*calls]
         held, self._held = self._held, ""
         ends = _SEPARATOR.fullmatch(held) if self._form.bare else self._form.closer.startswith(held.lstrip())
         if self._stage is not _Stage.AFTER or not ends:
@@ -125,6 +128,17 @@ class CallParser:
             return calls_in(text, self._names)
         arguments = arguments_of(text)
         return [Call(head[1], arguments)] if arguments is not None and head[1] in self._names else None
+
+    def _cut_calls(self) -> list[Call] | None:
+        """What is held, as far as calls are there; nothing where a name is still to come. None: it may be text."""
+        if self._scanner is None:
+            return []
+        head, text = _HEAD.fullmatch(self._held[self._opener : self._body]), self._held[self._body :]
+        if head is not None:
+            return [Call(head[1], text, whole=False)] if head[1] in self._names else None
+        calls = cut_in(text, self._names)
+        tagged = self._held.startswith(self._form.opener)
+        return calls if calls or tagged else None
 
     def _after(self) -> bool:
         if self._form.bare:

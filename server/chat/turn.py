@@ -149,8 +149,10 @@ class Turn:
                     self._tell(ResponsePrefill, clock(), done=event.done, total=event.total)
                 case Text() | Reasoning():
                     self._grow(event, clock())
-                case Called():
+                case Called(whole=True):
                     self._call(event)
+                case Called():  # nobody can make it: where the answer goes on the model begins it once more
+                    self._grow(Text("", event.token_ids, event.logprobs), clock())
                 case Finished():
                     return event
         raise RuntimeError("a generation ended without saying so")

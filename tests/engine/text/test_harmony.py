@@ -187,6 +187,14 @@ def test_a_call_in_its_own_way_is_a_call(codec: Codec, tokenizer: Tokenizer) -> 
     assert said(codec, tokenizer, HI, encoded(tokenizer, written)) == [(True, '{"at": "Köln"}')]
 
 
+def test_of_a_call_that_was_cut_there_is_the_beginning(codec: Codec, tokenizer: Tokenizer) -> None:
+    chat = Chat(HI.messages, tools=(WEATHER,))
+    stream = codec.answer_stream(chat, codec.encode_chat(chat))
+    ids = encoded(tokenizer, '<|channel|>commentary to=functions.weather<|message|>{"at": "Kö')
+    assert [part for id in ids for part in stream.push(id)[0]] == []
+    assert stream.finish(cut=True) == [Call("weather", '{"at": "Kö', whole=False)]
+
+
 def test_a_template_that_knows_tools_is_given_them_and_one_call_a_message(tokenizer: Tokenizer) -> None:
     codec = Codec(tokenizer, KNOWS_TOOLS, eos_text=ENDS[0], eos_ids=[tokenizer.token_to_id(end) for end in ENDS])
     calls = tuple(ToolCall(id, "weather", f'{{"at": "{at}"}}') for id, at in (("a", "Köln"), ("b", "Bonn<|end|>")))

@@ -25,6 +25,13 @@ def parsed(pieces: list[str], form: CallFormat = HERMES, **options: bool) -> lis
     return found
 
 
+def parsed_so_far(pieces: list[str], form: CallFormat) -> list[str | Call]:
+    """The same where the answer was cut."""
+    parser = CallParser(form, NAMES)
+    found = [part for piece in pieces for part in parser.push(piece)]
+    return found + parser.finish(cut=True)
+
+
 def cuts(text: str) -> list[list[str]]:
     """Every cut in two, and some in many."""
     dice = random.Random(7)
@@ -89,6 +96,43 @@ ONE, TWO = '{"name": "get", "arguments": {"id": 1}}', '{"name": "put", "paramete
 def test_every_format_gives_its_calls_and_the_text_around_them(form, text: str, expected: list[str | Call]) -> None:
     for pieces in cuts(text):
         assert parsed(pieces, form) == expected, pieces
+
+
+BEGUN = Call("get", '{"id": 1', whole=False)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        (HERMES, f"Let me see.\n<tool_call>\n{ONE[:-2]}", ["Let me see.", BEGUN]),
+        (HERMES, f"{tagged(ONE)}\n<tool_call>{ONE[:-2]}", [GET, BEGUN]),
+        (HERMES, f"<tool_call>{ONE[:-1]}", [Call("get", '{"id": 1}', whole=False)]),
+        (HERMES, '<tool_call>{"name": "get"', [Call("get", "", whole=False)]),
+        (HERMES, '<tool_call>{"name": "get", "arguments"', [Call("get", "", whole=False)]),
+        (HERMES, '<tool_call>{"name": "get", "arguments": "{', [Call("get", "", whole=False)]),
+        (HERMES, '<tool_call>{"arguments": {"id": 1}, "name": "ge', []),
+        (HERMES, "<tool_call>\n", []),
+        (HERMES, f"<tool_call>[{ONE}, {TWO[:8]}", [GET]),
+        (MISTRAL, f"[TOOL_CALLS] [{TWO}, {ONE[:-2]}", [PUT, BEGUN]),
+        (MISTRAL, "[TOOL_CALLS] [", []),
+        (MISTRAL, '[TOOL_CALLS]get[ARGS]{"id": 1', [BEGUN]),
+        (MISTRAL, "[TOOL_CALLS]ge", []),
+        (LLAMA, f"{TWO}; {ONE[:-2]}", [PUT, BEGUN]),
+        (LLAMA, f"<|python_tag|>{ONE[:-2]}", [BEGUN]),
+        (LLAMA, '{"name": "ge', ['{"name": "ge']),
+        (LLAMA, '{"answer": "get', ['{"answer": "get']),
+        (HERMES, '<tool_call>{"name": "rm", "arguments": {', ['<tool_call>{"name": "rm", "arguments": {']),
+        (MISTRAL, "[TOOL_CALLS]rm[ARGS]{", ["[TOOL_CALLS]rm[ARGS]{"]),
+        (MISTRAL, "[TOOL_CALLS][5, ", ["[TOOL_CALLS][5, "]),
+        (HERMES, "and <tool_", ["and", " <tool_"]),
+    ],
+)
+def test_a_call_that_was_cut_is_no_text_and_as_much_of_a_call_as_is_there(form, text, expected) -> None:
+    for pieces in cuts(text):
+        found = parsed_so_far(pieces, form)
+        assert [part for part in found if isinstance(part, Call)] == [one for one in expected if isinstance(one, Call)]
+        told = "".join(part for part in found if isinstance(part, str))
+        assert told == "".join(one for one in expected if isinstance(one, str)), pieces
 
 
 @pytest.mark.parametrize(

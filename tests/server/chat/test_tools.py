@@ -121,6 +121,24 @@ async def test_without_parallel_calls_an_answer_ends_with_its_first_here_too(wor
 
 
 @in_world(reply)
+async def test_a_call_that_was_cut_with_its_answer_is_begun_once_more_where_it_goes_on(world: World) -> None:
+    prompts = world.prompts()
+    async with world.client(await world.key("ana")) as ana:
+        most = len(f"Let me see.\n{CALL[:-20]}".encode())
+        run = await ana.ask("Is it warm?", tools=[TOOL], sampling={"max_tokens": most})
+        assert (run.text, run.end["type"], run.end["reason"]) == ("Let me see.", "response.incomplete", "length")
+        assert not calls_of(run) and not calls_of(run, "delta")
+        more = await ana.ask(**{"continue": run.item}, tools=[TOOL])
+        assert (more.text, more.end["type"]) == ("", "response.completed")
+        assert [call["arguments"] for call in calls_of(more)] == [ARGUMENTS] * 2
+        asked = {"conversation_id": run.conversation, "input": [output(call, "31 °C") for call in calls_of(more)]}
+        assert (await ana.ask(**asked, tools=[TOOL])).text == "It is warm: 31"
+        other = await ana.ask("Is it cold?", tools=[TOOL], sampling={"max_tokens": most})
+        assert (await ana.ask("Thanks", conversation_id=other.conversation)).text == "Gladly."
+        assert CALL[:20] not in prompts[-1], "what nobody can make is no part of the conversation"
+
+
+@in_world(reply)
 async def test_an_answer_that_was_cut_after_a_call_goes_on_with_what_came_of_it(world: World) -> None:
     async with world.client(await world.key("ana")) as ana:
         most = len(f"Let me see.\n{CALL}".encode()) + 9

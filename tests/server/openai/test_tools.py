@@ -93,8 +93,30 @@ async def test_what_is_not_called_is_text(world: World) -> None:
             answer = (await http.post(URL, json=body(text, **fields))).json()["choices"][0]
             assert (answer["message"]["content"], answer["finish_reason"]) == (content, "stop")
             assert "tool_calls" not in answer["message"]
-        cut = (await http.post(URL, json=body("both", max_tokens=30))).json()["choices"][0]
-        assert (cut["message"]["content"], cut["finish_reason"]) == (TWO[:30], "length")
+
+
+@in_world(reply)
+async def test_of_a_call_that_was_cut_there_is_the_beginning_and_the_reason_is_length(world: World) -> None:
+    async with world.http(await world.key("ana")) as http:
+        for text, said, beginning in (
+            ("both", None, ARGUMENTS[:9]), ("both", None, ""), ("both", "", None),
+            ("Is it?", "Let me see.", ARGUMENTS[:9]),
+        ):  # fmt: skip
+            upto = {None: "get_wea", "": '"get_weather"'}.get(beginning, f'"arguments": {beginning}')
+            most = len(reply(text).partition(upto)[0] + upto)
+            cut = (await http.post(URL, json=body(text, max_tokens=most))).json()["choices"][0]
+            assert (cut["message"]["content"], cut["finish_reason"]) == (said, "length")
+            functions = [call["function"] for call in cut["message"].get("tool_calls", [])]
+            assert functions == ([] if beginning is None else [{"name": "get_weather", "arguments": beginning}])
+            pieces = []
+            async with http.stream("POST", URL, json=body(text, max_tokens=most, stream=True)) as response:
+                async for line in response.aiter_lines():
+                    if line.startswith("data: {"):
+                        pieces += [json.loads(line[6:])["choices"][0]]
+            calls = [call["function"] for piece in pieces for call in piece["delta"].get("tool_calls", [])]
+            assert "".join(call["arguments"] for call in calls) == (beginning or "")
+            assert "".join(piece["delta"].get("content") or "" for piece in pieces) == (said or "")
+            assert pieces[-1]["finish_reason"] == "length"
 
 
 @in_world(reply)
@@ -178,6 +200,7 @@ WRONG_MESSAGES: list[tuple[list[dict[str, Any]], str]] = [
     ([called(), {"role": "user", "content": "x"}, RESULT], "messages[2].tool_call_id"),
     ([called() | {"tool_calls": called()["tool_calls"] * 2}], "messages[0].tool_calls[1].id"),
     ([called(), {"role": "user", "content": "x", "tool_call_id": "c1"}], "messages[1].tool_call_id"),
+    ([called(arguments='{"place": "Tehr')], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments="{")], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments="[]")], "messages[0].tool_calls[0].function.arguments"),
     ([called(arguments='{"a": NaN}')], "messages[0].tool_calls[0].function.arguments"),
