@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..chat import Owner
 from ..config import EngineConfig
-from ..policy.batch import Broken, Runner, nothing
+from ..policy.batch import Broken, Runner
 from ..policy.sampling_params import SamplingParams
 from ..policy.scheduler import Scheduler
 from ..policy.sequence import Sequence
@@ -64,16 +64,17 @@ class Driver:
         return self._decode(workload)
 
     def _decode(self, workload: Workload) -> Repeat:
-        """All rows get one token a step. With a prompt, each step also computes a new one whole."""
-        ahead = not workload.prompt
+        """All rows get one token a step. With a prompt, each step also computes a new one whole: nothing is foreseen
+        then, as who comes meanwhile would be computed a step later."""
+        self._scheduler.foresees = not workload.prompt
         rows = [self._add(prompt, self.runner.max_context) for prompt in self._computed_prompts(workload)]
         while min(row.num_generated for row in rows) < WARM_UP - 1:
-            self._step(Repeat(), ahead=ahead)
+            self._step(Repeat())
         counted = Repeat()
         for repeat in (Repeat(), *[counted] * workload.steps):
             if workload.prompt:
                 self._add(self._random_ids(workload.prompt), 1)
-            self._step(repeat, ahead=ahead)
+            self._step(repeat)
         for row in rows:
             self._scheduler.cancel(row.id)
         counted.seconds = sum(counted.steps_ms) / 1e3
@@ -103,12 +104,9 @@ class Driver:
             self._step(Repeat())
         return prompts[: workload.batch]
 
-    def _step(self, repeat: Repeat, *, ahead: bool = True) -> None:
-        """ahead: whether the next step may be foreseen; who comes meanwhile is then computed a step later."""
+    def _step(self, repeat: Repeat) -> None:
         begun = time.perf_counter()
         batch = self._scheduler.schedule(begun)
-        if not ahead:
-            batch.foresee = nothing
         scheduled = time.perf_counter()
         drawn = self.runner.run(batch)
         computed = time.perf_counter()

@@ -71,6 +71,7 @@ def open_driver(
     dtype: str = "auto",
     quantize: str | None = None,
     kv_dtype: str = "auto",
+    invariant: bool = False,
     threads: int | None = None,
     cache: Path | None = None,
     kv_memory: int | None = None,
@@ -86,7 +87,8 @@ def open_driver(
 
     shape = open_checkpoint(model).config
     served = EngineConfig(
-        model=model, device=device, dtype=dtype, quantize=quantize, kv_dtype=kv_dtype, threads=threads, cache=cache
+        model=model, device=device, dtype=dtype, quantize=quantize, kv_dtype=kv_dtype, invariant=invariant,
+        threads=threads, cache=cache,
     )
     compile_native(served)
     roomy = replace(

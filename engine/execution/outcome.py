@@ -22,7 +22,8 @@ class Outcome:
         self._drawing = [index for index in sampling if rows[index].sequence.status is not Status.FINISHED]
         logits = scores.logits[: len(sampling)]
         if len(self._drawing) < len(sampling):
-            places = [sampling.index(index) for index in self._drawing]
+            place_of = {index: place for place, index in enumerate(sampling)}  # among the logits
+            places = [place_of[index] for index in self._drawing]
             logits = logits[sent(torch.tensor(places, dtype=torch.int64), logits)]
         sequences = [rows[index].sequence for index in self._drawing]
         self._draws = Draws(ops, logits, sequences) if sequences else None

@@ -21,11 +21,6 @@ class Row:
     scores: Sequence | None = None
 
 
-def nothing() -> None:
-    """What a batch foresees where it is not to be asked."""
-    return None
-
-
 @dataclass(slots=True)
 class Batch:
     """`copies` are (from, to) block ids, done in order before anything is written.
@@ -37,7 +32,7 @@ class Batch:
 
     rows: list[Row] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
-    foresee: "Callable[[], Batch | None]" = field(default=nothing, repr=False, compare=False)
+    foresee: "Callable[[], Batch | None]" = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def tokens(self) -> int:

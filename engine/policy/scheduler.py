@@ -32,6 +32,7 @@ class Scheduler:
     def __init__(self, config: EngineConfig, *, num_blocks: int, max_context: int, kv_fingerprint: str) -> None:
         self.max_ids = min(max_context, num_blocks * BLOCK_SIZE + 1)
         self.max_prompt = self.max_ids - 1
+        self.foresees = True  # whether a batch may be asked what comes after it
         self.pool = BlockPool(num_blocks)
         self.sessions = Sessions(self.pool, ttl=config.session_ttl, quota=int(config.session_quota * num_blocks))
         self._queue = FairQueue()
@@ -184,7 +185,7 @@ class Scheduler:
     def _foresee(self) -> Batch | None:
         """The step after the one in flight, if everybody who runs decodes in it, nobody could join, and there is room
         without taking from anybody. Who has to end then is not in it; who ends before is, in vain."""
-        if self._in_flight is None or self._foreseen is not None:
+        if not self.foresees or self._in_flight is None or self._foreseen is not None:
             return None
         rows = [row for row in self._in_flight.rows if row.sequence.status is Status.RUNNING]
         joining = len(self._queue) > 0 and len(self._running) < self._max_running

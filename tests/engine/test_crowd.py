@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from scripted import ScriptedRunner, scripted_engine
+from scripted import scripted_engine
 
 from hamdam.engine import (
     Chat,
@@ -27,9 +27,7 @@ CROWD = Owner("crowd", "crowd", max_running=None, max_queued=None)
 ANN, BEN = Owner("ann", "ann"), Owner("ben", "ben")
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["a step after another", "ahead"])
-def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedRunner, "ahead", request.param)
+pytestmark = pytest.mark.usefixtures("one_by_one_and_ahead")
 
 
 def chat(text: str) -> Chat:

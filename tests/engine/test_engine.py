@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from scripted import ScriptedRunner, scripted_engine
+from scripted import scripted_engine
 
 from hamdam.engine import (
     Chat,
@@ -28,9 +28,7 @@ BOUNDLESS = Owner("service", "service", max_running=None, max_queued=None)
 MANY = 10**6
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["a step after another", "ahead"])
-def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedRunner, "ahead", request.param)
+pytestmark = pytest.mark.usefixtures("one_by_one_and_ahead")
 
 
 def config(**knobs):

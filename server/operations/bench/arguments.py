@@ -24,6 +24,7 @@ def add_bench(commands: Any, place: argparse.ArgumentParser) -> None:
     engine.add_argument("--context", metavar="N,N", type=_numbers, help="tokens before them (128,1024)")
     engine.add_argument("--repeats", metavar="N", type=_number(1), default=REPEATS, help="timed runs of each (5)")
     engine.add_argument("--temperature", metavar="T", type=_decimal(0, 2), default=0.0, help="0 is greedy (0)")
+    engine.add_argument("--invariant", action="store_const", const="true", help="measure what `serve --invariant` does")
     engine.add_argument("--quick", action="store_true", help="a few batches, one context, fewer steps")
 
 

@@ -40,15 +40,15 @@ def bench_engine(asked: argparse.Namespace, settings: Settings) -> EngineReport:
     driver, model = open_driver(
         model_path(settings), work,
         device=settings.device, dtype=settings.dtype, quantize=settings.quantize, kv_dtype=settings.kv_dtype,
-        kv_memory=settings.kv_memory if asked.kv_memory else None, threads=asked.threads,
-        cache=DataFolder(settings.data).cache, temperature=asked.temperature,
+        invariant=settings.invariant, kv_memory=settings.kv_memory if asked.kv_memory else None,
+        threads=asked.threads, cache=DataFolder(settings.data).cache, temperature=asked.temperature,
     )
     theirs = CompletionsPeer(door, driver.runner.vocab_size, temperature=asked.temperature) if door else None
     told = about(
         "engine", model=model, description=driver.description, threads=asked.threads,
         options={
             "repeats": asked.repeats, "temperature": asked.temperature, "quick": asked.quick,
-            "quantize": settings.quantize, "kv_dtype": settings.kv_dtype,
+            "quantize": settings.quantize, "kv_dtype": settings.kv_dtype, "invariant": settings.invariant,
         },
     )
     points: list[Point] = []

@@ -18,9 +18,7 @@ PREFILL = Workload(kind="prefill", prompt=48)
 MIXED = Workload(kind="mixed", batch=3, context=32, prompt=20, steps=4)
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["a step after another", "ahead"])
-def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedRunner, "ahead", request.param)
+pytestmark = pytest.mark.usefixtures("one_by_one_and_ahead")
 
 
 def driver(**runner: Any) -> Driver:

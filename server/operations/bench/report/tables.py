@@ -18,7 +18,8 @@ class Table:
 
 def about_lines(about: About) -> Iterator[str]:
     threads = f", threads: {about.threads}" if about.threads else ""
-    yield f"{about.model}: {about.description}{threads}"
+    asked = ", invariant" if about.options.get("invariant") and "invariant" not in about.description else ""
+    yield f"{about.model}: {about.description}{asked}{threads}"
     machine = about.machine
     version = " ".join(filter(None, ("hamdam", about.version, about.commit)))
     yield f"{machine.cpu}, {machine.cores} cores · torch {machine.torch} · Python {machine.python} · {version}"

@@ -73,6 +73,28 @@ def test_the_engine_is_measured_with_fewer_bits_of_weights_and_of_kv(tiny: Path,
     assert (report.about.options["quantize"], report.about.options["kv_dtype"]) == ("int8", "fp8")
 
 
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_the_engine_is_measured_invariant_where_that_is_asked_for(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, by_variable: bool
+) -> None:
+    asked = [] if by_variable else ["--invariant"]
+    if by_variable:
+        monkeypatch.setenv("HAMDAM_INVARIANT", "true")
+    assert bench("engine", "--model", tiny, *PYTORCH, *asked) == 2
+    assert "invariant cannot be had" in capsys.readouterr().err, "as `hamdam serve` says"
+    opened: list[bool] = []
+
+    def open_driver(*_given: object, invariant: bool, **_named: object) -> tuple[Driver, str]:
+        opened.append(invariant)
+        return Driver(ScriptedRunner(byte_tokenizer()), EngineConfig(model=tiny)), "tiny"
+
+    monkeypatch.setattr(engine, "open_driver", open_driver)
+    kept, few = tmp_path / "r.json", ("--quick", "--batch", 1, "--context", 32, "--repeats", 1)
+    assert bench("engine", "--model", tiny, *few, *asked, "--json", kept) == 0
+    assert (opened, parse(load(kept), kept, EngineReport).about.options["invariant"]) == ([True], True)
+    assert "tiny: a script, invariant\n" in capsys.readouterr().out
+
+
 def test_the_kernels_are_measured_and_an_interrupt_keeps_what_is_known(tiny: Path, tmp_path: Path, monkeypatch) -> None:
     made = kernels.measure_kernels
 
