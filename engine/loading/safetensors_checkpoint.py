@@ -25,13 +25,14 @@ _INDEX = "model.safetensors.index.json"
 def open_folder(folder: Path) -> Checkpoint:
     said = declared.of_folder(folder, read_object(folder / "config.json"))
     config, quantised = model_config(said), quantization(said)
+    text = read_tokenizer_files(folder, said, config.vocab_size)
+    declared.refuse_unread(said)
     holders = {name: shard for name, shard in _holders(folder).items() if not _needless(name, config)}
     weights = _weights(config, holders, quantised)
     check_tensors(folder.name, config, weights.shapes)
     for name, kind in weights.formats.items():
         if kind in TYPES and kind not in DTYPES:
             raise ModelError(f"{folder.name}: {name} has the type {kind}, which is not supported")
-    text = read_tokenizer_files(folder, config.vocab_size)
     return Checkpoint(
         name=folder.resolve().name,
         config=config,

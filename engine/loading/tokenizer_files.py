@@ -1,4 +1,5 @@
 """The tokenizer files of a Hugging Face folder, and what holds for every tokenizer. Not GGUF's (gguf/tokenizer.py)."""
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ from ..errors import InvalidField, ModelError
 from ..text.chat_template import ChatTemplate
 from ..text.harmony import ENDS, speaks_harmony
 from .json_object import JsonObject, read_bounded, read_object
+
+log = logging.getLogger("hamdam.engine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +31,23 @@ class TokenizerFiles:
 _ANSWER, _SOME_TIME = "Qanswerq", datetime(2000, 1, 1)
 
 
-def read_tokenizer_files(folder: Path, vocab_size: int) -> TokenizerFiles:
-    """tokenizer.json must be there; the others may. `eos_ids` is the union of what any of them names."""
+def read_tokenizer_files(folder: Path, config: JsonObject, vocab_size: int) -> TokenizerFiles:
+    """config: config.json. tokenizer.json must be there; the others may. `eos_ids` is the union of what any names."""
     tokenizer = _tokenizer(folder / "tokenizer.json")
     _check_vocabulary(folder.name, tokenizer, vocab_size)
     about = [_optional(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json")]
     bos_text, eos_text = (_special(about, key) for key in ("bos_token", "eos_token"))
     template = _chat_template(folder, about[0])
     ends = {tokenizer.token_to_id(eos_text), *ends_by_template(template, tokenizer, bos_text, eos_text)}
-    config = _optional(folder / "config.json")
     for file in (config, _optional(folder / "generation_config.json")):
-        ends |= _eos_ids(file)
+        ends |= _eos_ids(file, vocab_size)
     bos = tokenizer.token_to_id(bos_text) if bos_text else config.find("bos_token_id", int)
     return TokenizerFiles(
         tokenizer=tokenizer,
         bos_id=first_id(tokenizer, bos),
         bos_text=bos_text,
         eos_text=eos_text,
-        eos_ids=frozenset(end for end in ends if end is not None and 0 <= end < vocab_size),
+        eos_ids=frozenset(end for end in ends if end is not None),
         chat_template=template,
     )
 
@@ -122,13 +124,20 @@ def _special(about: list[JsonObject], key: str) -> str:
     return ""
 
 
-def _eos_ids(file: JsonObject) -> set[int | None]:
-    """An int, a list of them, or null."""
+def _eos_ids(file: JsonObject, rows: int) -> set[int | None]:
+    """An int, a list of them, or null. One beyond the vocabulary can never be drawn, so that nothing is lost without
+    it; but whoever made the files meant something by it, hence a warning."""
     value: Any = file.values.get("eos_token_id")
     ids = value if isinstance(value, list) else [value]
     if not all(end is None or type(end) is int for end in ids):
         raise ModelError(f"{file.source}: eos_token_id is neither an int nor a list of them")
-    return set(ids)
+    known = {end for end in ids if end is None or 0 <= end < rows}
+    if unknown := sorted(set(ids) - known):
+        log.warning(
+            "%s: eos_token_id %s is no id of the vocabulary (0 to %d), and ends nothing",
+            file.source, ", ".join(map(str, unknown[:4])), rows - 1,
+        )
+    return known
 
 
 def _chat_template(folder: Path, about: JsonObject) -> str | None:

@@ -160,7 +160,8 @@ def test_quantised_weights_stay_as_they_are_stored_on_a_gpu(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("config", "words"),
     [({"model_type": "gpt2"}, "'gpt2' is not supported"), ({"hidden_act": "relu"}, "'relu' is not supported"),
-     ({"hidden_size": -1}, "makes no sense"), ({"vocab_size": 9}, "has the shape")],
+     ({"hidden_size": -1}, "makes no sense"), ({"intermediate_size": 48}, "has the shape"),
+     ({"vocab_size": 9}, "the tokenizer has the id 259, the embedding only 9 rows")],
 )
 def test_what_is_not_supported_is_said_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
     folder = write_folder(tmp_path)

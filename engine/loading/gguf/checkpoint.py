@@ -22,9 +22,6 @@ list more, which are known here by name."""
 def open_gguf(path: Path) -> Checkpoint:
     header = declared.of_gguf(path, read_header(path))
     config = model_config(path, header)
-    infos = decoder_tensors(config, header)
-    weights = arranged(config, GGUFWeights(path, infos, _rotary_pairs(config, infos)))
-    check_tensors(path.name, config, weights.shapes)
     tokenizer = build_tokenizer(header)
     tokens = header.need_list("tokenizer.ggml.tokens", str)
     check_rows(path.name, len(tokens) - 1, config.vocab_size)
@@ -33,6 +30,11 @@ def open_gguf(path: Path) -> Checkpoint:
     template = header.find("tokenizer.chat_template", str)
     named = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.content in _NAMED_ENDS}
     ends = {eos, eot, eom, *named, *ends_by_template(template, tokenizer, bos_text, eos_text)}
+    sampling = recommended.of_gguf(header)
+    declared.refuse_unread(header)
+    infos = decoder_tensors(config, header)
+    weights = arranged(config, GGUFWeights(path, infos, _rotary_pairs(config, infos)))
+    check_tensors(path.name, config, weights.shapes)
     return Checkpoint(
         name=path.name.removesuffix(".gguf"),
         config=config,
@@ -43,7 +45,7 @@ def open_gguf(path: Path) -> Checkpoint:
         eos_text=eos_text,
         eos_ids=frozenset(end for end in ends if end is not None),
         chat_template=template,
-        sampling=recommended.of_gguf(header),
+        sampling=sampling,
         weights=weights,
     )
 

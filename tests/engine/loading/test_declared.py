@@ -59,9 +59,9 @@ def test_what_is_set_goes_before_what_the_files_say(tmp_path: Path) -> None:
 
 
 def test_what_is_declared_otherwise_is_another_model_to_every_cache(tmp_path: Path) -> None:
-    said = (DECLARED, DECLARED | {"set": {"rope_theta": 5e5}}, DECLARED | {"set": {}})
-    assert len({open_checkpoint(folder_of(tmp_path / "folder", one)).fingerprint for one in said}) == 3
-    assert len({open_checkpoint(gguf_of(tmp_path / "new.gguf", one)).fingerprint for one in said}) == 3
+    for open_model, key in ((folder_of, "rope_theta"), (gguf_of, "qwen2.rope.freq_base")):
+        said = (DECLARED, DECLARED | {"set": {key: 5e5}}, DECLARED | {"set": {}})
+        assert len({open_checkpoint(open_model(tmp_path / f"{key}.gguf", one)).fingerprint for one in said}) == 3
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,48 @@ def test_a_declaration_that_errs_is_refused_in_one_line(
 def test_beside_a_gguf_too(tmp_path: Path, said: dict[str, Any] | None) -> None:
     with pytest.raises(ModelError):
         open_checkpoint(gguf_of(tmp_path / "new.gguf", said))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rope_teta": 5e5}, "hamdam.json: nothing reads 'rope_teta', which is set .what is read: .*, rope_theta, "),
+        ({"logit_scale": 2.0}, "nothing reads 'logit_scale'"),
+        ({"tie_word_embeddings": False, "max_postion_embeddings": 64}, "nothing reads 'max_postion_embeddings'"),
+        ({"model_type": "llama"}, "hamdam.json: set: model_type is what like says"),
+    ],
+)
+def test_what_is_set_and_nothing_reads_is_refused_with_what_is_read(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ModelError, match=words) as refusal:
+        open_checkpoint(folder_of(tmp_path / "folder", DECLARED | {"set": changes}))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"qwen2.context_lenght": 64}, "new.hamdam.json: nothing reads 'qwen2.context_lenght', .*qwen2.context_length"),
+        ({"newcomer.context_length": 64}, "nothing reads 'newcomer.context_length'"),
+        ({"general.architecture": "llama"}, "set: general.architecture is what like says"),
+    ],
+)
+def test_so_it_is_beside_a_gguf(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        open_checkpoint(gguf_of(tmp_path / "new.gguf", DECLARED | {"set": changes}))
+
+
+def test_an_end_that_is_set_is_one_and_the_config_s_own_is_none(tmp_path: Path) -> None:
+    said = DECLARED | {"set": {"eos_token_id": 9}}
+    assert open_checkpoint(folder_of(tmp_path, said, eos_token_id=7)).eos_ids == {9}
+    (tmp_path / "hamdam.json").write_text(json.dumps(DECLARED))
+    assert open_checkpoint(tmp_path).eos_ids == {7}
+
+
+def test_all_that_a_config_says_may_be_set_too(tmp_path: Path) -> None:
+    said = DECLARED | {"set": {key: value for key, value in QWEN.items() if key != "model_type"}}
+    assert open_checkpoint(folder_of(tmp_path / "new", said)).config.vocab_size == QWEN["vocab_size"]
 
 
 def test_a_model_of_an_unknown_name_is_told_of_it(tmp_path: Path) -> None:

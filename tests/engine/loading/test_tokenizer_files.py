@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.engine.loading.json_object import JsonObject, read_object
 from hamdam.engine.loading.tokenizer_files import TokenizerFiles, end_of_turn, read_tokenizer_files
 from hamdam.engine.text.codec import Codec
 from hamdam.engine.text.harmony import ENDS, LETTERS
@@ -30,8 +31,14 @@ def folder(path: Path, **files: Any) -> Path:
     return path
 
 
+def opened(path: Path, rows: int) -> TokenizerFiles:
+    config = path / "config.json"
+    said = read_object(config) if config.is_file() else JsonObject("config.json", {})
+    return read_tokenizer_files(path, said, rows)
+
+
 def read(path: Path, **files: Any) -> TokenizerFiles:
-    return read_tokenizer_files(folder(path, **files), 264)
+    return opened(folder(path, **files), 264)
 
 
 def test_f01_1_the_tokenizers_end_and_the_generation_configs_are_one_set(tmp_path: Path) -> None:
@@ -51,12 +58,23 @@ def test_f01_3_without_a_generation_config_the_others_count(tmp_path: Path) -> N
     assert files.eos_ids == {2, 5}
 
 
-EOS_IDS = [(7, {7}), ([7, 8], {7, 8}), (None, set()), ([], set()), ([7, 264, -1], {7})]
+EOS_IDS = [(7, {7}), ([7, 8], {7, 8}), (None, set()), ([], set())]
 
 
 @pytest.mark.parametrize(("value", "wanted"), EOS_IDS)
 def test_f01_4_an_int_a_list_and_null_are_read(value: Any, wanted: set[int], tmp_path: Path) -> None:
     assert read(tmp_path, config={"eos_token_id": value}).eos_ids == wanted
+
+
+@pytest.mark.parametrize("file", ["config", "generation_config"])
+def test_an_end_beyond_the_vocabulary_ends_nothing_and_is_named(
+    file: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", "hamdam.engine"):
+        files = read(tmp_path, **{file: {"eos_token_id": [7, 264, -1, 1 << 64]}})
+    assert files.eos_ids == {7}
+    (line,) = caplog.messages
+    assert line.startswith(f"{file}.json: eos_token_id -1, 264, {1 << 64} is no id of the vocabulary (0 to 263)")
 
 
 @pytest.mark.parametrize("value", ["7", [7, "8"], 7.0, True, {"id": 7}])
@@ -103,7 +121,7 @@ def test_f01_in_harmony_the_end_of_a_message_ends_no_answer(tmp_path: Path) -> N
     assert end_of_turn(template, tokenizer, "", "") == tokenizer.token_to_id("<|end|>")
     folder(tmp_path, tokenizer_config={"eos_token": "<|return|>"}, chat_template=template)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    found = read_tokenizer_files(tmp_path, 300)
+    found = opened(tmp_path, 300)
     assert found.eos_ids == {tokenizer.token_to_id(end) for end in ("<|return|>", "<|call|>")}
 
 
@@ -153,11 +171,11 @@ def test_bos_is_what_the_tokenizer_puts_before_a_text(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.post_processor = processors.TemplateProcessing("b $A", "b $A $B", [("b", 1)])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert read_tokenizer_files(tmp_path, 264).bos_id == 1
+    assert opened(tmp_path, 264).bos_id == 1
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_tokenizer_files(tmp_path, 264).bos_id is None
+    assert opened(tmp_path, 264).bos_id is None
     (tmp_path / "config.json").write_text('{"bos_token_id": 1}')
-    assert read_tokenizer_files(tmp_path, 264).bos_id == 1
+    assert opened(tmp_path, 264).bos_id == 1
 
 
 def test_an_older_special_tokens_map_counts_where_the_config_says_nothing(tmp_path: Path) -> None:
@@ -170,7 +188,7 @@ def test_a_tokenizer_saved_while_it_cut_and_filled_does_neither(tmp_path: Path) 
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    read_back = read_tokenizer_files(tmp_path, 264).tokenizer
+    read_back = opened(tmp_path, 264).tokenizer
     assert [len(read_back.encode(text).ids) for text in ("a", "abcdefghi")] == [1, 9]
 
 
@@ -178,7 +196,7 @@ def test_a_tokenizer_saved_while_it_cut_and_filled_does_neither(tmp_path: Path) 
 def test_a_tokenizer_file_that_is_none_is_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ModelError, match=r"^tokenizer\.json: not a tokenizer") as refusal:
-        read_tokenizer_files(tmp_path, 264)
+        opened(tmp_path, 264)
     assert "\n" not in str(refusal.value)
 
 
@@ -190,13 +208,13 @@ def test_a_json_file_that_is_no_object_is_refused_in_one_line(content: bytes, tm
     folder(tmp_path)
     (tmp_path / "generation_config.json").write_bytes(content)
     with pytest.raises(ModelError, match=r"^generation_config\.json: ") as refusal:
-        read_tokenizer_files(tmp_path, 264)
+        opened(tmp_path, 264)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_tokenizer_or_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.json is missing"):
-        read_tokenizer_files(tmp_path, 264)
+        opened(tmp_path, 264)
     with pytest.raises(ModelError, match=r"config\.json is missing"):
         open_checkpoint(tmp_path)
 
@@ -208,7 +226,7 @@ def test_a_vocabulary_with_an_id_twice_is_refused(tmp_path: Path) -> None:
     parts["model"]["vocab"]["he"] = parts["model"]["vocab"]["h"]
     file.write_text(json.dumps(parts))
     with pytest.raises(ModelError, match="two pieces of the vocabulary have one id"):
-        read_tokenizer_files(tmp_path, 264)
+        opened(tmp_path, 264)
 
 
 def test_a_tokenizer_that_makes_the_library_panic_is_refused(tmp_path: Path) -> None:
@@ -218,14 +236,14 @@ def test_a_tokenizer_that_makes_the_library_panic_is_refused(tmp_path: Path) -> 
     parts["model"]["continuing_subword_prefix"] = "longer than any piece"
     file.write_text(json.dumps(parts))
     with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):
-        read_tokenizer_files(tmp_path, 264)
+        opened(tmp_path, 264)
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path: Path) -> None:
     byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    assert isinstance(read_tokenizer_files(tmp_path, 260).tokenizer, Tokenizer)
+    assert isinstance(opened(tmp_path, 260).tokenizer, Tokenizer)
     with pytest.raises(ModelError, match="the tokenizer has the id 259, the embedding only 259 rows"):
-        read_tokenizer_files(tmp_path, 259)
+        opened(tmp_path, 259)
 
 
 @pytest.mark.parametrize("cleans_up", [True, False, None])
