@@ -220,10 +220,10 @@ class Engine:
     def _thinking(self, chat: Chat, ids: list[int], params: SamplingParams) -> Thinking | None:
         if params.thinking_budget is None:
             return None
-        tokens = self.codec.thought_tokens()
+        tokens = self.codec.thought_tokens(chat)
         if tokens is None:
             raise InvalidField("thinking_budget", "this model has no tokens that begin and end a thought")
-        return Thinking(params.thinking_budget, *tokens, inside=self.codec.thought_end(chat, ids) is not None)
+        return Thinking(params.thinking_budget, *tokens, inside=self.codec.thinks(chat, ids))
 
     async def _matcher(self, chat: Chat, ids: list[int], params: SamplingParams, owner: Owner) -> Matcher | None:
         """Calls that have to be made; a form, or calls in its place; calls by their schemas wherever they are made."""

@@ -155,12 +155,21 @@ class Codec:
         free = free_grammar(self._calls, chat.tools, held, several=chat.parallel_calls)
         return [StructuredOutputs("grammar", free), *([self.call_form(chat)] if self._calls.bare else [])]
 
-    def thought_tokens(self) -> tuple[int, int] | None:
-        """The tokens around a thought; None where this model does not think, or writes its tags in words."""
+    def thought_tokens(self, chat: Chat) -> tuple[int | Callable[[int], bool], int] | None:
+        """What begins a thought, as Thinking has it, and the token that ends one; None where this model does not think,
+        or writes its tags in words."""
         added = self._tokenizer.added
+        if self._harmony:
+            begun = chat.continue_last and chat.messages[-1].reasoning != "" and not text_of(chat.messages[-1])
+            return harmony.thinks(added, self._bytes.__getitem__, begun=begun), added["<|end|>"]
         if self._tags is None or not (self._tags.opening in added and self._tags.closing in added):
             return None
         return added[self._tags.opening], added[self._tags.closing]
+
+    def thinks(self, chat: Chat, prompt_ids: Sequence[int]) -> bool:
+        """Whether what comes next is a thought, as far as the prompt says."""
+        splitter = self._splitter(chat, prompt_ids)
+        return splitter is not None and splitter.inside
 
     def thought_end(self, chat: Chat, prompt_ids: Sequence[int]) -> Opening | None:
         """Behind what the answer begins, where it is not the first that is written: a thought's closing token, its

@@ -144,20 +144,48 @@ class MessageStops(StopStrings):
         return out, None
 
 
+class Headers:
+    """Reads an answer id by id. ids: of LETTERS. data: the bytes of an id."""
+
+    def __init__(self, ids: Mapping[str, int], data: Callable[[int], bytes]) -> None:
+        self._start, self._channel, self._message, self._end = (ids[token] for token in LETTERS)
+        self._data = data
+        self._header: bytes | None = b""  # the prompt began one; None: in a message
+
+    def read(self, id: int) -> bytes | None:
+        """The header that ends with this id, its channel behind a line break."""
+        header = self._header
+        if id == self._message:
+            self._header = None
+            return header
+        if id == self._channel:
+            self._header = (header or b"") + b"\n"
+        elif id in (self._start, self._end):
+            self._header = b""
+        elif header is not None:
+            self._header = header + self._data(id)
+        return None
+
+
 def final_message(ids: Mapping[str, int], data: Callable[[int], bytes]) -> Callable[[int], bool]:
-    """Reads an answer id by id and says where its message on `final` begins: with the next id. ids: of LETTERS."""
-    header: list[bytes] | None = None
+    """Reads an answer id by id and says where its message on `final` begins: with the next id. As Headers."""
+    headers = Headers(ids, data)
+    return lambda id: _channel_of(headers.read(id)) == b"final"
+
+
+def thinks(ids: Mapping[str, int], data: Callable[[int], bytes], *, begun: bool) -> Callable[[int], bool]:
+    """Reads an answer id by id and says whether the model thinks behind each. begun: in the prompt. As Headers."""
+    headers, ends, thinking = Headers(ids, data), {ids[token] for token in LETTERS if token != "<|message|>"}, begun
 
     def read(id: int) -> bool:
-        nonlocal header
-        if id == ids["<|channel|>"]:
-            header = []
-        elif id == ids["<|message|>"]:
-            begins = header is not None and b"".join(header).split()[:1] == [b"final"]
-            header = None
-            return begins
-        elif header is not None:
-            header.append(data(id))
-        return False
+        nonlocal thinking
+        header = headers.read(id)
+        begins = header is not None and _channel_of(header) == b"analysis" and b"to=" not in header
+        thinking = id not in ends and (thinking or begins)
+        return thinking
 
     return read
+
+
+def _channel_of(header: bytes | None) -> bytes:
+    return b"".join((header or b"").rpartition(b"\n")[2].split()[:1])

@@ -4,11 +4,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from asked import ANYONE, CHAT, ids_of
 from random_runner import random_engine
 from scripted import CHATML
 from world import World, running
 
+from hamdam.engine import Reasoning, SamplingParams, Text
 from hamdam.engine.policy.sequence import Sequence
+from hamdam.engine.text.harmony import LETTERS
 
 URL = "/v1/chat/completions"
 LETTER, END = 65, 260  # "b", and </think> behind the bytes, three control tokens and <think>
@@ -42,6 +45,32 @@ def test_a_thought_that_has_had_its_tokens_ends_and_the_answer_begins(tmp_path: 
             assert details == {"reasoning_tokens": budget + 1}, "the closing tag is one, too"
             run = await ana.ask("x", sampling=asked)
             assert run.text == "bbb"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_where_a_thought_is_a_message_of_its_own_that_message_ends(budget: int) -> None:
+    opening = ["<|channel|>", *"analysis", "<|message|>"]
+    rest = ["<|start|>", *"assistant", "<|channel|>", *"final", "<|message|>", *"bbb", "<|im_end|>"]
+
+    async def main() -> None:
+        def wish(own: Sequence) -> dict[int, float]:
+            said = own.ids[own.num_prompt :]
+            if end in said:
+                return {after[len(said) - said.index(end) - 1]: 200.0}
+            return {(before[len(said)] if len(said) < len(before) else LETTER): 200.0}
+
+        engine = random_engine(wish, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
+        before, after, [end] = ids_of(engine, opening), ids_of(engine, rest), ids_of(engine, ["<|end|>"])
+        engine.start()
+        params = SamplingParams(temperature=0, thinking_budget=budget, max_tokens=60)
+        generation = await engine.submit(CHAT, params, owner=ANYONE)
+        generation.start()
+        events = [event async for event in generation]
+        engine.stop()
+        assert "".join(event.text for event in events if isinstance(event, Reasoning)) == "b" * budget
+        assert "".join(event.text for event in events if isinstance(event, Text)) == "bbb"
 
     asyncio.run(main())
 

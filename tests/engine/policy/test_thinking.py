@@ -31,3 +31,10 @@ def test_the_closing_token_is_due_when_the_budget_is_spent_and_never_in_an_answe
     for count in range(len(generated) + 1):
         last = step_by_step.due([*prompt, *generated[:count]], len(prompt))
     assert last == due
+
+
+def test_who_thinks_more_than_once_has_one_budget_for_all_of_it() -> None:
+    said = [OPEN, 1, CLOSE, 2, OPEN, 1, 1, 1]
+    thinks = iter([True, True, False, False, True, True, True, True])
+    own = Thinking(3, lambda _: next(thinks), CLOSE)
+    assert [own.due([5, *said[:count]], 1) for count in range(9)] == [*[None] * 7, CLOSE, CLOSE]

@@ -1,4 +1,6 @@
 """Messages on channels, as gpt-oss writes them: thoughts and answer told apart, whatever the pieces."""
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,7 @@ KNOWS_TOOLS = (
     "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}<|start|>assistant"
 )
 HI = Chat((ChatMessage("user", "Hi"),))
+ONE = ChatMessage("assistant", "", reasoning="One")
 WEATHER = Tool("weather", "", {"type": "object", "properties": {"at": {"type": "string"}}})
 
 
@@ -248,7 +251,33 @@ def test_a_form_holds_from_the_final_message_on(codec: Codec, tokenizer: Tokeniz
     assert [begins(id) for id in ids] == [False] * (len(ids) - 1) + [True]
     answered = Chat((*HI.messages, ChatMessage("assistant", "{")), continue_last=True)
     assert codec.thought_end(answered, codec.encode_chat(answered)) is None
-    assert codec.thought_tokens() is None, "no one token begins a thought, so a budget for it is refused"
+
+
+@pytest.mark.parametrize(
+    ("begun", "written", "thought"),
+    [
+        (None, "<|channel|>analysis<|message|>[ab]<|end|><|start|>assistant<|channel|>final<|message|>c", 2),
+        (None, "<|channel|>analysis<|message|>[a]<|start|>assistant<|channel|>analysis<|message|>[bc]", 3),
+        (None, "<|channel|>commentary<|message|>analysis<|end|> to=x<|channel|>analysis<|message|>a", 0),
+        (None, " to=functions.f<|channel|>analysis<|message|>a<|end|>", 0),
+        (None, "<|channel|>analysis to=functions.f<|message|>a<|end|>", 0),
+        (None, "<|message|>analysis", 0),
+        (ONE, "[, two]<|end|><|start|>assistant<|channel|>final<|message|>c", 5),
+        (replace(ONE, content="Yes"), ", two", 0),
+    ],
+)
+def test_tokens_of_thoughts_are_those_in_messages_on_the_channel_of_analysis(
+    codec: Codec, tokenizer: Tokenizer, begun: ChatMessage | None, written: str, thought: int
+) -> None:
+    """What is in brackets."""
+    chat = HI if begun is None else Chat((*HI.messages, begun), continue_last=True)
+    opening, closing = codec.thought_tokens(chat) or (None, None)
+    assert callable(opening) and closing == tokenizer.token_to_id("<|end|>")
+    spent, inside = 0, codec.thinks(chat, codec.encode_chat(chat))
+    for id in encoded(tokenizer, written.replace("[", "").replace("]", "")):
+        before, inside = inside, opening(id)
+        spent += before and inside
+    assert spent == thought
 
 
 def test_tokens_of_headers_have_no_text_among_the_logprobs(codec: Codec, tokenizer: Tokenizer) -> None:
