@@ -13,12 +13,12 @@ from . import plan as p
 from .attention import SCRATCH as ATTENTION_SCRATCH
 from .attention import SPLIT
 from .facts import Floats, Ints, Shape, Step
+from .helping import PIECES, few_bytes
 from .packing import Packed, aligned
-from .product import SCRATCH as PRODUCT_SCRATCH
 from .rows import row_bytes
 from .sharing import MOST_THREADS
 from .step import PHASES, padded, run_step
-from .team import Team, await_empty
+from .team import BUSY, INSIDE, Team, await_empty
 from .units import UNIT_BYTES
 
 PAGE = 4096  # bytes; also a head's part of a block, where dim is 64
@@ -74,6 +74,7 @@ class Decoder:
         self._describe()
         self.clocks = np.zeros(len(p.PHASES), np.int64)  # cycles spent so far, by kind of phase
         self._point(p.CLOCKS, self.clocks)
+        self._point(p.SAID, np.zeros((len(self._products), PIECES), np.int64))
         self._largest: tuple[int, ...] = (0, 0, 0)  # tokens, splits and samples there is room for
         self._room(max_tokens, 1, 1)
         self._order = 0
@@ -87,10 +88,13 @@ class Decoder:
 
     def step(self, step: Step) -> Ints:
         """[R]: the id that was drawn, NOTHING, BROKEN_HIDDEN or BROKEN_LOGITS (plan.py). Writes the tokens' KV."""
-        await_empty(self._team.board)  # what somebody may still look at is neither changed nor given away
+        await_empty(self._team.board, INSIDE)  # what somebody may still look at is neither changed nor given away
         self._given = step
         kept = int(step.kept.max(initial=-1)) + 1
-        self._room(len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled) + kept)
+        asked = len(step.ids), int(step.positions.max()) // SPLIT + 1, len(step.sampled) + kept
+        if any(size > room for size, room in zip(asked, self._largest, strict=True)):
+            await_empty(self._team.board, BUSY)
+            self._room(*asked)
         results = np.empty(len(step.starts) - 1, np.int32)
         plan = self._plan
         plan[p.TOKENS], plan[p.ROWS] = len(step.ids), len(results)
@@ -104,6 +108,7 @@ class Decoder:
         ):
             plan[place] = array.__array_interface__["data"][0]
         plan[p.MASK_BYTES] = step.masks.strides[0]
+        plan[p.NUMBER] += 1
         self._order = self._order % 0x3FFFFFFF + 1
         run_step(plan, self._layers, self._products, self._team.board, self._threads, 0, self._order)
         return results
@@ -178,15 +183,13 @@ class Decoder:
 
     def _room(self, tokens: int, splits: int, samples: int) -> None:
         """Makes every buffer large enough; they only grow."""
-        asked = (tokens, splits, samples)
-        if all(size <= room for size, room in zip(asked, self._largest, strict=True)):
-            return
-        tokens, splits, samples = self._largest = tuple(map(max, asked, self._largest))
+        tokens, splits, samples = self._largest = tuple(map(max, (tokens, splits, samples), self._largest))
         shape = self.shape
         heads, query = shape.heads, shape.heads * shape.dim
         widest = max(shape.hidden, query)
         vocabulary = padded(shape.vocabulary)
-        own = max(ATTENTION_SCRATCH + 256 + 24 * shape.dim + 48, PRODUCT_SCRATCH, padded(widest))
+        outputs = max(shape.vocabulary, 2 * shape.wide, query + 2 * shape.kv_heads * shape.dim)
+        own = max(ATTENTION_SCRATCH + 256 + 24 * shape.dim + 48, few_bytes(outputs, self._threads), padded(widest))
         own = -(-own // 64) * 64
         for place, size in (
             (p.STREAM, tokens * padded(shape.hidden)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import njit, types
+from numba.extending import register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,6 +20,11 @@ def native(function: Function) -> Function:
 def entry(function: Function) -> Function:
     """A function that Python calls: what was compiled is kept on disk, with all that it calls."""
     return _once(njit(nogil=True, cache=True, no_cfunc_wrapper=True)(function))
+
+
+def everywhere(function: Function) -> Function:
+    """A function of a few numbers that other compiled functions call, and Python too, which need not compile it."""
+    return register_jitable(function)
 
 
 def _once(dispatcher: Any) -> Any:

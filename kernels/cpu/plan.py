@@ -26,7 +26,9 @@ row for each matrix product. A place holds a count, or an address, or 0 for what
     LOGITS,  # float32 [samples and kept ones, vocabulary up to a multiple of 32]
     PICKING,  # room for a thread to sample in
     SCRATCH, SCRATCH_BYTES,  # a thread's own, and how much
+    SAID,  # int64 [products, helping.PIECES]: what became of each piece
     # The step
+    NUMBER,  # no other step had it
     TOKENS, ROWS, SAMPLES, UNITS,
     IDS,  # int32 [tokens]
     OWNERS,  # int32 [tokens]: each token's row
@@ -44,8 +46,8 @@ row for each matrix product. A place holds a count, or an address, or 0 for what
     KEPT,  # int32 [samples]: the row behind the samples' to which its logits are copied before edits, or -1
     RESULTS,  # int32 [rows]: the id, NOTHING, or what is broken
     CLOCKS,  # int64 [len(PHASES)]: cycles that each kind of phase took, summed up over layers and steps
-) = range(52)
-PLACES = 52
+) = range(54)
+PLACES = 54
 
 PHASES = (
     "embed", "attention norm", "qkv", "rotary, store", "attention", "merge", "output", "mlp norm", "gate, up",

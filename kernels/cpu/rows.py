@@ -37,7 +37,7 @@ from .lanes import (
     sub_ints,
     to_ints,
 )  # fmt: skip
-from .native import native
+from .native import everywhere, native
 from .sums import bf16_bits, largest, total, total_ints
 from .tiles import BIAS, GROUP, SCALE, SETS, SUM
 
@@ -58,7 +58,7 @@ def norm(x: int, weight: int, out: int, n: int, eps: float) -> None:
         store(out + i, mul(mul(load(x + i), factor), load(weight + i)))
 
 
-@native
+@everywhere
 def row_bytes(width: int) -> int:
     """Of one token's bytes and facts, a multiple of 64."""
     groups = (width + GROUP - 1) // GROUP

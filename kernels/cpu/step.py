@@ -8,8 +8,9 @@ import numpy as np
 from numba import int64
 
 from .attention import SPLIT, attend, merge
+from .helping import multiply
 from .lanes import add_long, clock, fma, load, peek_double, peek_float, peek_int, poke_float, poke_int, splat, store
-from .native import entry, native
+from .native import entry, everywhere, native
 from .plan import (
     ADDED,
     ATTENDED,
@@ -79,9 +80,23 @@ from .plan import (
 from .product import ADD, GATE, WRITE, read_row
 from .rows import narrow, norm, quantise, rotate, row_bytes, store_key, store_value
 from .sample import BROKEN, sample_row
-from .sharing import SHARES, clear, finish, next_row, share_product, take
+from .sharing import SHARES, clear, finish, next_row, take
 from .sums import total
-from .team import CLOSED, END, ORDER, announce, await_empty, await_order, dismiss, enter, leave, write_atomic
+from .team import (
+    BUSY,
+    CLOSED,
+    END,
+    INSIDE,
+    ORDER,
+    add_atomic,
+    announce,
+    await_empty,
+    await_order,
+    dismiss,
+    enter,
+    leave,
+    write_atomic,
+)  # fmt: skip
 from .tiles import PANEL
 from .units import share_out
 
@@ -100,7 +115,7 @@ def embed(plan: np.ndarray, board: int, threads: int, phase: int) -> None:
     finish(board, threads, phase, mine, plan[TOKENS])
 
 
-@native
+@everywhere
 def padded(n: int) -> int:
     """Bytes of a row of n float32 that products write 32 at a time."""
     return (n + PANEL - 1) // PANEL * PANEL * 4
@@ -296,9 +311,10 @@ def tick(plan: np.ndarray, which: int, kind: int, since: int) -> int:
 
 @native
 def take_step(
-    plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, threads: int, which: int
+    plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, threads: int, which: int, order: int
 ) -> None:
-    """plan, layers, products: as plan.py says. Every thread of the team calls it with its own number `which`."""
+    """plan, layers, products: as plan.py says. Every thread of the team calls it with its own number `which`; one that
+    comes late may return before the step's end, the first one does not."""
     hidden, wide, dim, tokens = plan[HIDDEN], plan[WIDE], plan[DIM], plan[TOKENS]
     query, qkv = plan[HEADS] * dim, (plan[HEADS] + 2 * plan[KV_HEADS]) * dim
     epsilon, scale = peek_double(plan[FACTORS]), peek_double(plan[FACTORS] + 8)
@@ -316,8 +332,9 @@ def take_step(
         layer, cache, own = layers[index], plan[CACHE] + index * plan[LAYER_BYTES], index * LAYER_PRODUCTS
         norm_rows(plan, board, crew, phase, layer[ATTENTION_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 1, now)
-        share_product(products, own + TO_QKV, board, threads, which, phase + 1, bytes, tokens, WRITE, plan[QKV],
-                      padded(qkv), scratch)
+        if not multiply(plan, products, own + TO_QKV, board, order, threads, which, phase + 1, bytes, tokens,
+                        WRITE, plan[QKV], padded(qkv)):
+            return
         now = tick(plan, which, 2, now)
         turn_rows(plan, layer, cache, board, threads, phase + 2, epsilon, scale)
         now = tick(plan, which, 3, now)
@@ -325,24 +342,28 @@ def take_step(
         now = tick(plan, which, 4, now)
         merge_rows(plan, board, crew, phase + 4, bytes, scratch)
         now = tick(plan, which, 5, now)
-        share_product(products, own + TO_OUTPUT, board, threads, which, phase + 5, bytes, tokens, ADD, stream,
-                      stream_row, scratch)
+        if not multiply(plan, products, own + TO_OUTPUT, board, order, threads, which, phase + 5, bytes, tokens,
+                        ADD, stream, stream_row):
+            return
         now = tick(plan, which, 6, now)
         norm_rows(plan, board, crew, phase + 6, layer[MLP_NORM], epsilon, bytes, scratch)
         now = tick(plan, which, 7, now)
-        share_product(products, own + TO_GATE_UP, board, threads, which, phase + 7, bytes, tokens, GATE, plan[GATED],
-                      padded(wide), scratch)
+        if not multiply(plan, products, own + TO_GATE_UP, board, order, threads, which, phase + 7, bytes, tokens,
+                        GATE, plan[GATED], padded(wide)):
+            return
         now = tick(plan, which, 8, now)
         quantise_gated(plan, board, crew, phase + 8, wide_bytes)
         now = tick(plan, which, 9, now)
-        share_product(products, own + TO_DOWN, board, threads, which, phase + 9, wide_bytes, tokens, ADD, stream,
-                      stream_row, scratch)
+        if not multiply(plan, products, own + TO_DOWN, board, order, threads, which, phase + 9, wide_bytes, tokens,
+                        ADD, stream, stream_row):
+            return
         now = tick(plan, which, 10, now)
         phase += PHASES
     last_rows(plan, board, threads, phase, epsilon, scratch)
     now = tick(plan, which, 11, now)
-    share_product(products, plan[LAYERS] * LAYER_PRODUCTS, board, threads, which, phase + 1, plan[BYTES],
-                  plan[SAMPLES], WRITE, plan[LOGITS], padded(plan[VOCABULARY]), scratch)
+    if not multiply(plan, products, plan[LAYERS] * LAYER_PRODUCTS, board, order, threads, which, phase + 1,
+                    plan[BYTES], plan[SAMPLES], WRITE, plan[LOGITS], padded(plan[VOCABULARY])):
+        return
     now = tick(plan, which, 12, now)
     sample_rows(plan, board, threads, phase + 2, which)
     tick(plan, which, 13, now)
@@ -359,19 +380,21 @@ def run_step(
         clear(board, plan[LAYERS] * PHASES + 4)
         share_out(plan)
         announce(board, ORDER, order)
-        take_step(plan, layers, products, board, threads, which)
+        take_step(plan, layers, products, board, threads, which, order)
         write_atomic(board + ORDER, np.int32(CLOSED))
         return
     order = await_order(board, CLOSED)
     while order != END:
+        add_atomic(board + BUSY, np.int32(1))
         if enter(board, order):
-            take_step(plan, layers, products, board, threads, which)
-        leave(board)
+            take_step(plan, layers, products, board, threads, which, order)
+        leave(board, INSIDE)
+        leave(board, BUSY)
         order = await_order(board, order)
 
 
 def compile_step() -> None:
     """Compiles all that Python calls, and with it all the rest; or loads what was compiled."""
     run_step.compile((int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64, int64))  # type: ignore[attr-defined]
-    await_empty.compile((int64,))  # type: ignore[attr-defined]
+    await_empty.compile((int64, int64))  # type: ignore[attr-defined]
     dismiss.compile((int64,))  # type: ignore[attr-defined]

@@ -7,11 +7,13 @@ other cannot get on until it does.
 
 Nobody waits for a thread that has nothing to do (sharing.py), so one that was put to sleep may still walk through a
 step when the others are done with it. A step is therefore a house with a door: thread 0 opens it when everything lies
-ready, and closes it when all is done; before it moves anything it waits until the last one has left.
+ready, and closes it when all is done; before it changes anything it waits until the last one has left. Some work is
+done outside (helping.py): who is busy there or inside is waited for only before a buffer is moved.
 
 The board is a few int32, each on a cache line of its own, that all of them see:
   ORDER     the number of the step that may be entered; CLOSED where none may; END ends the team
   INSIDE    how many of the others are in it or at its door
+  BUSY      how many of them take part in it, inside or outside
   SLEEPING  who may need to be woken         LAST      the core of the one that the others waited for
   CROWDED   a core where that was in vain    TICKETS   from here on a cell for each phase (sharing.py)
 """
@@ -30,7 +32,7 @@ from .lanes import ADDRESS, I32, I64, const, operation, pointer
 from .native import entry, native
 
 CELL = 64  # bytes from one counter to the next: no two share a cache line
-ORDER, INSIDE, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(6))
+ORDER, INSIDE, BUSY, SLEEPING, LAST, CROWDED, TICKETS = (cell * CELL for cell in range(7))
 SPINS = 4000  # some 100 us
 CLOSED, END = 0, -1
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
@@ -59,12 +61,34 @@ def write_atomic(b, address, x):
     b.store_atomic(x, pointer(b, address, I32), "seq_cst", 4)
 
 
+@operation(types.int64, ADDRESS, types.int64)
+def raise_atomic(b, address, x):
+    """Makes an int64 at least x, and returns what was there before."""
+    return b.atomic_rmw("max", pointer(b, address, I64), x, "seq_cst")
+
+
+@operation(types.int64, ADDRESS)
+def read_long(b, address):
+    return b.load_atomic(pointer(b, address, I64), "seq_cst", 8)
+
+
+@operation(types.none, ADDRESS, types.int64)
+def write_long(b, address, x):
+    b.store_atomic(x, pointer(b, address, I64), "seq_cst", 8)
+
+
 @operation(types.none)
 def pause(b):
     """Tells the processor that this loop waits."""
     if platform.machine() in ("x86_64", "AMD64"):
         nothing = ir.FunctionType(ir.VoidType(), [])
         b.call(cgutils.get_or_insert_function(b.module, nothing, "llvm.x86.sse2.pause"), [])
+
+
+@operation(types.none)
+def give_way(b):
+    """Lets another thread have this core, if one wants it."""
+    b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
 
 
 @operation(types.none, ADDRESS, types.int32)
@@ -80,8 +104,8 @@ def wake_all(b, address):
 
 
 def _futex(b: ir.IRBuilder, address: Any, what: int, value: Any) -> None:
-    if _FUTEX is None:  # no such call here: give the core to whoever wants it, and look again
-        b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
+    if _FUTEX is None:  # no such call here: look again a little later
+        give_way.emit(b)
         return
     kind = ir.FunctionType(I64, [I64], var_arg=True)
     function = cgutils.get_or_insert_function(b.module, kind, "syscall")
@@ -144,18 +168,19 @@ def enter(board: int, order: int) -> bool:
 
 
 @native
-def leave(board: int) -> None:
-    if add_atomic(board + INSIDE, np.int32(-1)) == 1 and read_atomic(board + SLEEPING) > 0:
+def leave(board: int, cell: int) -> None:
+    """cell: INSIDE or BUSY, which says one less from now on."""
+    if add_atomic(board + cell, np.int32(-1)) == 1 and read_atomic(board + SLEEPING) > 0:
         write_atomic(board + LAST, this_core())
-        wake_all(board + INSIDE)
+        wake_all(board + cell)
 
 
 @entry
-def await_empty(board: int) -> None:
-    """Waits until all have left, after the door was closed."""
-    inside = read_atomic(board + INSIDE)
-    while inside != 0:
-        inside = await_change(board, INSIDE, inside)
+def await_empty(board: int, cell: int) -> None:
+    """Waits until nobody is INSIDE, or BUSY, after the door was closed."""
+    count = read_atomic(board + cell)
+    while count != 0:
+        count = await_change(board, cell, count)
 
 
 @entry

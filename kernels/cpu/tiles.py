@@ -88,11 +88,11 @@ def low_tile(bits: int) -> Any:
     def build(b, panel, groups, x, out):
         ends = [b.add(out, const(I64, 64 * half)) for half in range(2)]
         totals = [cgutils.alloca_once_value(b, load.emit(b, at)) for at in ends]
-        words = b.lshr(b.add(groups, const(I64, 63)), const(I64, 6))
+        words = _words(b, groups)
         scales, sets = _behind(b, x, groups, SCALE), _behind(b, x, groups, SETS)
         lows = _behind(b, sets, words, 8)
         biases = _behind(b, lows, groups, GROUP)
-        with _members(b, sets, words) as group:
+        with _members(b, sets, groups) as group:
             block = _behind(b, panel, group, GROUP_BYTES[bits])
             own = b.fmul(repeat.emit(b, _behind(b, scales, group, 4)), const(FLOATS, 1 / 256))
             both = _dots(b, block, bits, [_behind(b, lows, group, GROUP)], [_behind(b, biases, group, 4)])
@@ -131,11 +131,15 @@ def _minimum(b: ir.IRBuilder, block: Any, half: int) -> Any:
 
 
 @contextmanager
-def _members(b: ir.IRBuilder, sets: Any, words: Any) -> Iterator[Any]:
-    """Does what follows for each number whose bit is set in `words` int64 in a row, from the lowest on."""
+def _members(b: ir.IRBuilder, sets: Any, count: Any) -> Iterator[Any]:
+    """Does what follows for each number below `count` whose bit is set in int64 that lie in a row, from the lowest on.
+    Bits behind those do not count: nobody sets them, but a row may be read while it becomes another (helping.py)."""
     left = cgutils.alloca_once(b, I64)
-    with cgutils.for_range(b, words) as loop:
-        b.store(b.load(pointer(b, _behind(b, sets, loop.index, 8), I64), align=4), left)
+    with cgutils.for_range(b, _words(b, count)) as loop:
+        rest = b.sub(const(I64, 64), b.sub(count, b.shl(loop.index, const(I64, 6))))  # bits that do not count
+        rest = b.select(b.icmp_signed(">", rest, const(I64, 0)), rest, const(I64, 0))
+        word = b.load(pointer(b, _behind(b, sets, loop.index, 8), I64), align=4)
+        b.store(b.and_(word, b.lshr(const(I64, -1), rest)), left)
         head, body, end = (b.append_basic_block(name) for name in ("members", "member", "members_end"))
         b.branch(head)
         b.position_at_end(head)
@@ -147,6 +151,11 @@ def _members(b: ir.IRBuilder, sets: Any, words: Any) -> Iterator[Any]:
         yield b.add(b.shl(loop.index, const(I64, 6)), bit)
         b.branch(head)
         b.position_at_end(end)
+
+
+def _words(b: ir.IRBuilder, count: Any) -> Any:
+    """How many int64 have so many bits."""
+    return b.lshr(b.add(count, const(I64, 63)), const(I64, 6))
 
 
 def _behind(b: ir.IRBuilder, address: Any, count: Any, size: int) -> Any:

@@ -7,12 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numba import njit
+from numpy.typing import NDArray
 from tiny_decoder import BLOCKS, Model, decoding, logits_of, random_ids, random_model, shuffled, step_of, traces
 
 from hamdam.kernels.cpu import decoder as module
 from hamdam.kernels.cpu.decoder import Decoder
+from hamdam.kernels.cpu.helping import DONE, TAKEN, multiply
+from hamdam.kernels.cpu.plan import BYTES, NUMBER, SAID, STREAM
+from hamdam.kernels.cpu.product import WRITE
 from hamdam.kernels.cpu.step import take_step
-from hamdam.kernels.cpu.team import Team
+from hamdam.kernels.cpu.team import BUSY, CLOSED, INSIDE, SLEEPING, Team, await_empty, enter, leave
 
 SIZES = (70, 3, 20)
 COUNTS = ((60, 1, 18), (9, 1, 1), (1, 1, 0), (0, 0, 1))  # the last is the step of one token
@@ -93,6 +97,59 @@ def test_who_walks_through_a_step_that_is_over_finds_nothing_to_do_and_changes_n
         assert all_that_is_computed(decoder, after) == right
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_step_of_few_tokens_ends_whoever_was_put_to_sleep_with_a_piece(
+    threads: int, monkeypatch: pytest.MonkeyPatch, right: list[bytes]
+) -> None:
+    whose_threads(monkeypatch, lambda follow: lambda *_: None)
+    with decoding(a_model(), threads=threads) as decoder:
+        plan, said = decoder.plans[0], decoder._kept[SAID].view(np.int64)
+        random = np.random.default_rng(threads)
+
+        def take_some() -> None:
+            taken = random.random(said.shape) < 0.5
+            said[taken] = 4 * (plan[NUMBER] + 1) + TAKEN
+
+        take_some()
+        assert all_that_is_computed(decoder, take_some) == right
+        assert np.any(said % 4 == DONE)
+
+
+def test_who_stood_outside_until_the_step_was_over_is_told_so_and_looks_at_nothing() -> None:
+    with decoding(a_model(), threads=2) as decoder:
+        row = shuffled(2, BLOCKS).row(random_ids(4, 2)[0])
+        decoder.step(step_of(decoder.shape, [(row, 1)]))
+        plan, _, products, board = decoder.plans
+        plan[STREAM] = plan[BYTES] = 0  # nobody may look there
+        inside = int(cell(decoder, INSIDE))
+        order = 5  # the step was another, and the door is closed
+        assert not outside(plan, products, board, order)
+        assert cell(decoder, INSIDE) == inside
+
+
+def test_buffers_are_moved_when_nobody_is_busy_any_more_and_not_before() -> None:
+    with decoding(a_model(), threads=2) as decoder:
+        board, order = decoder.plans[3], []
+        row = shuffled(2, BLOCKS).row(random_ids(4, 70)[0])
+        decoder.step(step_of(decoder.shape, [(row, 1)]))
+        await_empty(board, BUSY)
+        cell(decoder, BUSY)[...] = 1
+        decoder.step(step_of(decoder.shape, [(row, 2)]))  # there is room for it
+
+        def grow() -> None:
+            decoder.step(step_of(decoder.shape, [(row, 60)]))
+            order.append("moved")
+
+        thread = threading.Thread(target=grow)
+        thread.start()
+        while thread.is_alive() and cell(decoder, SLEEPING) < 2:  # it, and the other thread of the team
+            thread.join(0.001)
+        order.append("left")
+        leave_busy(board)
+        thread.join()
+        assert order == ["left", "moved"]
+
+
 def test_many_teams_on_few_cores_compute_what_one_thread_does(right: list[bytes]) -> None:
     """Whoever computes is put to sleep for another again and again, in whatever phase it is."""
     found: list[list[bytes]] = []
@@ -124,6 +181,26 @@ def test_what_a_step_was_given_stays_until_everybody_has_left_it() -> None:
         assert positions() is None
 
 
+def cell(decoder: Decoder, place: int) -> NDArray[np.int32]:
+    """A counter of the board."""
+    memory, board = decoder._team._memory, decoder._team.board
+    return memory[(board + place - memory.ctypes.data) // 4, ...]
+
+
+@njit(nogil=True)
+def outside(plan: np.ndarray, products: np.ndarray, board: int, order: int) -> bool:
+    """As a thread that is inside and multiplies the first product, all of whose pieces are done, for no token."""
+    enter(board, order)
+    found = multiply(plan, products, 0, board, order, 2, 1, 2, 0, 0, WRITE, 0, 0)
+    leave(board, INSIDE)
+    return found
+
+
+@njit(nogil=True)
+def leave_busy(board: int) -> None:
+    leave(board, BUSY)
+
+
 @njit(nogil=True)
 def walk(plan: np.ndarray, layers: np.ndarray, products: np.ndarray, board: int, which: int) -> None:
-    take_step(plan, layers, products, board, 3, which)
+    take_step(plan, layers, products, board, 3, which, CLOSED)

@@ -8,7 +8,7 @@ from packed_numbers import Array, address, numbers_of, packed, quantised, random
 
 from hamdam.kernels.cpu.packing import Blocks, Packed
 from hamdam.kernels.cpu.product import ADD, GATE, SCRATCH, WRITE, product, read_row
-from hamdam.kernels.cpu.tiles import PANEL
+from hamdam.kernels.cpu.tiles import GROUP, PANEL, SETS
 
 GUARD = 16  # columns behind a row of results, which no product touches
 ROUNDING = 2e-6  # of float32, over a few dozen groups, relative to the sum of what was added
@@ -77,6 +77,20 @@ def test_a_product_is_the_sum_of_its_whole_numbers(
     found = multiply(own.matrix, own.x, outputs=outputs)
     assert np.all(np.abs(found[:, :outputs] - own.right) <= ROUNDING * own.added)
     assert np.all(found[:, outputs:] == 0)  # what a panel has too many is written as well
+
+
+@BITS
+@pytest.mark.parametrize("inputs", [16, 576, 2048, 2112])
+def test_bits_of_groups_that_a_row_has_not_are_not_looked_at(bits: int, inputs: int) -> None:
+    """A late thread may read a row while it becomes another (helping.py): it reads no weights behind the matrix."""
+    own = case(9, 80, inputs, bits, 3.0, 2)
+    right = multiply(own.matrix, own.x, outputs=80)
+    groups = -(-inputs // GROUP)
+    for row in own.x:
+        words = row[SETS * groups :][: -(-groups // 64) * 8].view(np.uint64)
+        if groups % 64:
+            words[-1] |= np.uint64((1 << 64) - (1 << groups % 64))
+    assert multiply(own.matrix, own.x, outputs=80).tobytes() == right.tobytes()
 
 
 @BITS

@@ -63,7 +63,7 @@ def walk(board: int, threads: int, which: int, said: int, gate: int, held_in: in
 def follow(board: int, threads: int, which: int, said: int, wrong: int, gate: int, held_in: int, order: int) -> None:
     """As step.run_step does: thread 0 orders and takes part once, another until the end. Each counts its own faults."""
     if which == 0:
-        await_empty(board)
+        await_empty(board, INSIDE)
         clear(board, PHASES)
         announce(board, ORDER, order)
         poke_int(wrong, np.int32(peek_int(wrong) + walk(board, threads, which, said, gate, held_in)))
@@ -74,7 +74,7 @@ def follow(board: int, threads: int, which: int, said: int, wrong: int, gate: in
         if enter(board, order):
             own = wrong + CELL * which
             poke_int(own, np.int32(peek_int(own) + walk(board, threads, which, said, gate, held_in)))
-        leave(board)
+        leave(board, INSIDE)
         order = await_order(board, order)
 
 
@@ -214,7 +214,7 @@ def test_each_counter_has_a_cache_line_of_its_own() -> None:
 
 @njit(nogil=True)
 def wait_until_empty(board: int) -> None:
-    await_empty(board)
+    await_empty(board, INSIDE)
 
 
 @njit(nogil=True)
@@ -225,5 +225,5 @@ def release(gate: int) -> None:
 @njit(nogil=True)
 def tries_to_enter(board: int, order: int) -> bool:
     inside = enter(board, order)
-    leave(board)
+    leave(board, INSIDE)
     return inside
