@@ -16,7 +16,6 @@ from .facts import Floats, Ints, Shape, Step
 from .helping import PIECES, few_bytes
 from .packing import Packed, aligned
 from .rows import row_bytes
-from .sharing import MOST_THREADS
 from .step import PHASES, padded, run_step
 from .team import BUSY, INSIDE, Team, await_empty
 from .units import UNIT_BYTES
@@ -61,7 +60,7 @@ class Decoder:
     ) -> None:
         """exact_above: which activations are rounded to 16 bits and not to 8 (rows.quantise)."""
         self.shape, self._weights, self._exact_above = shape, weights, exact_above
-        self._threads = threads = min(threads, MOST_THREADS)
+        self._threads = threads
         head_bytes = 4 * BLOCK * shape.dim  # of one block of one layer
         # All layers of a block side by side: what is not yet in use takes no memory, huge pages or not.
         size = shape.layers * shape.kv_heads * head_bytes

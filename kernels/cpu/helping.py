@@ -16,7 +16,7 @@ from .native import everywhere, native
 from .plan import BIAS, BITS, INPUTS, MATRIX, NUMBER, OUTPUTS, SAID, SCRATCH, SCRATCH_BYTES
 from .product import ADD, GATE, WRITE, panel_bytes, product
 from .product import SCRATCH as TILE_SCRATCH
-from .sharing import SHARES, share_product
+from .sharing import panels_of_piece, share_product
 from .team import INSIDE, enter, give_way, leave, pause, raise_atomic, read_long, write_long
 from .tiles import PANEL
 
@@ -35,7 +35,7 @@ def multiply(
     who stood outside, could enter it again: then it has nothing to look at any more."""
     scratch = plan[SCRATCH] + which * plan[SCRATCH_BYTES]
     if tokens > FEW or threads == 1:
-        share_product(products, index, board, threads, which, phase, x, tokens, mode, out, out_bytes, scratch)
+        share_product(products, index, board, threads, phase, x, tokens, mode, out, out_bytes, scratch)
         return True
     said, number = plan[SAID] + 8 * PIECES * index, plan[NUMBER]
     if which > 0:
@@ -96,8 +96,7 @@ def do_piece(
 
 @everywhere
 def piece_panels(outputs: int, threads: int) -> int:
-    panels = (outputs + PANEL - 1) // PANEL
-    return max(panels // (threads * SHARES), (panels + PIECES - 1) // PIECES)
+    return max(panels_of_piece(outputs, threads), ((outputs + PANEL - 1) // PANEL + PIECES - 1) // PIECES)
 
 
 @native

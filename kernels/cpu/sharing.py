@@ -5,12 +5,11 @@ when its pieces are done, not when everybody has come: a thread that was put to 
 it has, and finds nothing left in the phases that it missed. A phase's cell on the board holds
   NEXT      the next piece that nobody has asked for
   DONE      how many pieces are done; everybody adds its own when nothing is left
-  CLAIMED   a bit for each thread's first piece of a matrix, from here to the end of the cell
 """
 import numpy as np
 
 from .lanes import splat, store
-from .native import native
+from .native import everywhere, native
 from .plan import BIAS, BITS, INPUTS, MATRIX, OUTPUTS
 from .product import panel_bytes, product
 from .team import (
@@ -21,15 +20,13 @@ from .team import (
     add_atomic,
     await_change,
     read_atomic,
-    set_atomic,
     this_core,
     wake_all,
     write_atomic,
 )  # fmt: skip
 from .tiles import PANEL
 
-NEXT, DONE, CLAIMED = 0, 4, 8
-MOST_THREADS = 8 * (CELL - CLAIMED)
+NEXT, DONE = 0, 4
 SHARES = 8  # pieces a thread may take of a matrix
 _ZERO = np.float32(0.0)
 
@@ -54,13 +51,6 @@ def next_row(board: int, threads: int, phase: int, before: int) -> int:
 
 
 @native
-def claim(board: int, phase: int, which: int) -> bool:
-    """Whether the caller has that thread's first piece now, which it or another may claim."""
-    word, bit = board + TICKETS + CELL * phase + CLAIMED + which // 32 * 4, np.int32(1 << which % 32)
-    return set_atomic(word, bit) & bit == 0
-
-
-@native
 def finish(board: int, threads: int, phase: int, mine: int, pieces: int) -> None:
     """Returns when all pieces of a phase are done, `mine` by the caller; what was written of them is seen from now on.
     Who shares with nobody waits for nobody."""
@@ -76,50 +66,28 @@ def finish(board: int, threads: int, phase: int, mine: int, pieces: int) -> None
         done = await_change(board, cell, done)
 
 
-@native
-def first_piece(products: np.ndarray, number: int, threads: int, which: int) -> int:
-    """The address of the weights that a thread multiplies first, unless it comes late: so they can be asked for."""
-    matrix, bits, outputs, inputs = (
-        products[number, MATRIX], products[number, BITS], products[number, OUTPUTS], products[number, INPUTS],
-    )
-    return matrix + which * panels_of_piece(outputs, threads) * panel_bytes(inputs, bits)
-
-
-@native
+@everywhere
 def panels_of_piece(outputs: int, threads: int) -> int:
     return max(1, (outputs + PANEL - 1) // PANEL // (threads * SHARES))
 
 
 @native
-def next_piece(board: int, threads: int, phase: int, pieces: int) -> int:
-    """After the first ones come the others by ticket, and at last the first pieces of threads that have not come."""
-    piece = threads + take(board, phase)
-    if piece < pieces:
-        return piece
-    for which in range(min(threads, pieces)):
-        if claim(board, phase, which):
-            return which
-    return pieces
-
-
-@native
 def share_product(
-    products: np.ndarray, number: int, board: int, threads: int, which: int, phase: int, x: int, tokens: int, mode: int,
-    out: int, out_bytes: int, scratch: int,
+    products: np.ndarray, index: int, board: int, threads: int, phase: int, x: int, tokens: int, mode: int, out: int,
+    out_bytes: int, scratch: int,
 ) -> None:
-    """One of the plan's products, for all tokens; as product.py says. The next one's first weights are asked for."""
+    """One of the plan's products, for all tokens; as product.py says. A thread takes its next ticket before it
+    multiplies what the last one stands for, so that those weights can be asked for."""
     matrix, bits, outputs, inputs = (
-        products[number, MATRIX], products[number, BITS], products[number, OUTPUTS], products[number, INPUTS],
+        products[index, MATRIX], products[index, BITS], products[index, OUTPUTS], products[index, INPUTS],
     )
-    then = first_piece(products, number + 1, threads, which)
     panels, size, bytes = (outputs + PANEL - 1) // PANEL, panels_of_piece(outputs, threads), panel_bytes(inputs, bits)
     pieces, mine = (panels + size - 1) // size, 0
-    piece = which
-    if which >= pieces or not claim(board, phase, which):
-        piece = next_piece(board, threads, phase, pieces)
+    piece = take(board, phase)
     while piece < pieces:
-        following = next_piece(board, threads, phase, pieces)
-        product(matrix, bits, piece * size, min((piece + 1) * size, panels), inputs, x, tokens, products[number, BIAS],
-                mode, out, out_bytes, scratch, matrix + following * size * bytes if following < pieces else then)
+        following = take(board, phase)
+        then = matrix + following * size * bytes if following < pieces else products[index + 1, MATRIX]
+        product(matrix, bits, piece * size, min((piece + 1) * size, panels), inputs, x, tokens, products[index, BIAS],
+                mode, out, out_bytes, scratch, then)
         piece, mine = following, mine + 1
     finish(board, threads, phase, mine, pieces)

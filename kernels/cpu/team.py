@@ -45,12 +45,6 @@ def add_atomic(b, address, x):
     return b.atomic_rmw("add", pointer(b, address, I32), x, "seq_cst")
 
 
-@operation(types.int32, ADDRESS, types.int32)
-def set_atomic(b, address, bits):
-    """Sets bits, and returns what was there before."""
-    return b.atomic_rmw("or", pointer(b, address, I32), bits, "seq_cst")
-
-
 @operation(types.int32, ADDRESS)
 def read_atomic(b, address):
     return b.load_atomic(pointer(b, address, I32), "seq_cst", 4)
