@@ -20,12 +20,12 @@ from .errors import EngineStopped, InvalidField, PromptTooLong, QueueFull, Refus
 from .events import EngineStats
 from .generation import Generation
 from .grammar.grammars import Grammars
-from .grammar.matcher import Matcher
+from .grammar.matcher import Grammar, Matcher
 from .policy.batch import Runner
 from .policy.sampling_params import BANNED, SamplingParams
 from .policy.scheduler import Scheduler
 from .policy.sequence import Sequence
-from .policy.structured_outputs import FIELD
+from .policy.structured_outputs import FIELD, StructuredOutputs
 from .policy.thinking import Thinking
 from .step_loop import Add, Cancel, CloseSession, Died, Fact, Order, Places, StepLoop
 from .text.codec import Codec
@@ -121,7 +121,7 @@ class Engine:
             sequence.thinking = self._thinking(chat, ids, params)
             answer = self.codec.answer_stream(
                 chat, ids, params.stop, include_stop=params.include_stop_str, logprobs=params.logprobs,
-                in_form=matcher is not None,
+                in_form=params.structured_outputs is not None and not chat.must_call,
             )
         except BaseException:
             self._give_back(owner)
@@ -232,12 +232,21 @@ class Engine:
         if free and not any(tool.strict for tool in chat.tools):
             return None
         field = FIELD if form is not None else "tools"
-        if chat.tools and not chat.must_call and not self.codec.calls_are_text:
-            why = "this model calls in messages of their own, which no schema holds and which cannot stand for a form"
-            raise InvalidField("tools", why)
         if not (self.runner.eos_ids or params.stop_token_ids):
             raise InvalidField(field, "this model has no token that ends an answer; stop_token_ids are needed")
+        if self.codec.calls_are_text or chat.must_call:
+            matcher = await self._matcher_of_text(chat, ids, form, owner)
+        else:
+            matcher = await self._matcher_of_messages(chat, ids, form, owner)
+        if chat.continue_last and not matcher.waits and not matcher.begin("".join(chat.messages[-1].parts)):
+            raise InvalidField(field, "the answer that is to go on does not follow it")
+        return matcher
+
+    async def _matcher_of_text(
+        self, chat: Chat, ids: list[int], form: StructuredOutputs | None, owner: Owner
+    ) -> Matcher:
         grammars = [await self._grammars.compiled(form, owner.id)] if form is not None else []
+        free = form is None and not chat.must_call
         if chat.tools:
             calls = self.codec.free_forms(chat) if free else [self.codec.call_form(chat, chat.must_call)]
             try:
@@ -245,10 +254,20 @@ class Engine:
             except InvalidField as refusal:
                 raise await self._bad_tool(chat, owner, refusal) from refusal
         ahead = self.codec.thought_ahead(chat, ids) if free else None
-        matcher = Matcher(grammars, self.codec.thought_end(chat, ids), ahead)
-        if chat.continue_last and not matcher.begin("".join(chat.messages[-1].parts)):
-            raise InvalidField(field, "the answer that is to go on does not follow it")
-        return matcher
+        return Matcher(grammars, self.codec.thought_end(chat, ids), ahead)
+
+    async def _matcher_of_messages(
+        self, chat: Chat, ids: list[int], form: StructuredOutputs | None, owner: Owner
+    ) -> Matcher:
+        """Of a model whose answers and calls are messages, each of which has its own form or is free."""
+        held: dict[str, Grammar] = {}
+        for name, one in self.codec.message_forms(chat, form).items():
+            try:
+                held[name] = await self._grammars.compiled(one, owner.id)
+            except InvalidField as refusal:
+                raise refusal if one is form else await self._bad_tool(chat, owner, refusal) from refusal
+        after = self.codec.messages(chat) if form is None else self.codec.thought_end(chat, ids)
+        return Matcher([*held.values()][:1], after, messages=held, may_end=form is None)
 
     async def _bad_tool(self, chat: Chat, owner: Owner, refusal: InvalidField) -> InvalidField:
         """Which of the tools it is whose schema cannot be held to."""

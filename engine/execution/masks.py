@@ -2,6 +2,7 @@
 
 Where a grammar and other parameters meet:
 * a thought that the prompt opened is free, but does not end the answer; the grammar begins behind it;
+* where only messages that call are held, all others are free, and may end the answer;
 * an answer that its grammar leaves nothing but its end ends, whatever else was asked;
 * where the grammar may end or go on, ends may be drawn, but not with `ignore_eos`, nor before `min_tokens`;
 * `bad_words` give way where nothing else is left, as they always do;
@@ -68,7 +69,9 @@ def _limit(sequence: Sequence, words: Words, may_end: bool, vocabulary: int) -> 
         return Broken(f"the grammar cannot be followed: {fault}", refused=True)
     ends = np.array([id for id in sequence.held_back_ids if id < vocabulary], np.int32)
     if sequence.matcher.waits:
-        words[:] = without(np.full_like(words, 0xFFFFFFFF), ends)
+        words[:] = 0xFFFFFFFF
+        if not sequence.matcher.may_end:
+            words[:] = without(words, ends)
         change = edits(sequence, vocabulary, words)
         return change if _something_left(words, change, vocabulary) else Broken(ALL_BANNED, refused=True)
     if words.any():

@@ -1,4 +1,5 @@
 """Matcher: where one answer stands in its grammar, followed id by id. It knows no other parameter of the answer."""
+from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from typing import Any
 
@@ -11,6 +12,9 @@ Thought = tuple[bytes | int, bytes | int]
 MOST_BLANK = 5  # ids of white space alone, one after the other: a line break, and a deep line's blanks one by one
 NO_TOKEN = "the tokenizer has no token for what it needs next"
 STUCK = "NoExtensionBias"  # llguidance's word for that
+
+
+NO_MESSAGES: Mapping[str, "Grammar"] = {}
 
 
 class Grammar:
@@ -69,20 +73,28 @@ class Matcher:
     """
 
     def __init__(
-        self, grammars: Ordered[Grammar], after: Opening | None = None, ahead: Thought | None = None
+        self,
+        grammars: Ordered[Grammar],
+        after: Opening | None = None,
+        ahead: Thought | None = None,
+        *,
+        messages: Mapping[str, Grammar] = NO_MESSAGES,
+        may_end: bool = False,
     ) -> None:
         """All of one lexicon. after: behind what the answer begins; what stands before it is free.
 
         ahead: what begins and what ends a thought that may come first.
+        messages: where `after` says what begins, the grammar of what that is; all else is free. may_end: and may end.
         """
         self._grammars, self._lexicon = grammars, grammars[0].lexicon
         self._places = [grammar.place() for grammar in grammars]
+        self._messages, self.may_end = messages, may_end
         self._read = 0
         self._after, self._ahead, self._before = after, ahead, b""
 
     @property
     def waits(self) -> bool:
-        """Whether the answer has not begun yet: the model is thinking."""
+        """Whether what comes is free: the model is thinking, or says what none of the grammars is of."""
         return self._after is not None
 
     def begin(self, text: str) -> bool:
@@ -119,8 +131,10 @@ class Matcher:
     def _wait(self, id: int, after: Opening) -> None:
         """White space behind the end of a thought is no part of the answer (text/reasoning.py)."""
         if not isinstance(after, bytes):
-            begins = after(id) if callable(after) else id == after
-            self._after = None if begins else after
+            if not callable(after):
+                self._after = None if id == after else after
+            elif (begun := self._messages.get(after(id) or "")) is not None:
+                self._after, self._places = None, [begun.place()]
             return
         self._before += self._lexicon.texts[id]
         _, found, rest = self._before.partition(after)

@@ -10,9 +10,9 @@ FIELD = "structured_outputs"
 KINDS = ("json", "regex", "choice", "grammar")
 MAX_SOURCE = 64 << 10  # bytes
 MAX_CHOICES = 1000
-Opening = bytes | int | Callable[[int], bool]
-"""Behind what an answer begins to have its form: a text, a token, or the token for which this is true (it is asked of
-each that is generated, in order and once)."""
+Opening = bytes | int | Callable[[int], str | None]
+"""Behind what an answer begins to have its form: a text, a token, or one of which this says what begins behind it: it
+is asked of each that is generated, in order and once."""
 
 
 @dataclass(frozen=True, slots=True)

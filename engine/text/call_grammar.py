@@ -62,15 +62,16 @@ def _rules(form: CallFormat, tools: Sequence[Tool], held: Collection[str], sever
         lines.append(f"call_{number}: {_text(head)} arguments_{number} {_text('}')}")
         if form.named:
             lines.append(f'named_{number}: {_text(tool.name)} "[ARGS]"? arguments_{number}')
-        lines.append(f"arguments_{number}: %json {_schema(tool, tool.name in held)}")
+        lines.append(f"arguments_{number}: {arguments(tool, tool.name in held)}")
     return lines
 
 
-def _schema(tool: Tool, held: bool) -> str:
+def arguments(tool: Tool, held: bool) -> str:
+    """Those of a call: by the tool's schema where that is to be held, else any JSON object."""
     schema: dict[str, Any] = ANY_ARGUMENTS
     if held:
         schema = NO_ARGUMENTS if tool.parameters is None else {**tool.parameters, "type": "object"}
-    return json.dumps(schema, ensure_ascii=False).replace("%json", "\\u0025json")
+    return "%json " + json.dumps(schema, ensure_ascii=False).replace("%json", "\\u0025json")
 
 
 def _text(text: str) -> str:

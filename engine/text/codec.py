@@ -12,7 +12,7 @@ from ..policy.structured_outputs import Opening, StructuredOutputs
 from . import harmony
 from .answer_stream import AnswerStream
 from .call_format import HERMES, CallFormat
-from .call_grammar import call_grammar, free_grammar
+from .call_grammar import arguments, call_grammar, free_grammar
 from .chat_template import ChatTemplate
 from .detokenizer import Detokenizer, TokenBytes
 from .prompt import PromptEncoder
@@ -119,9 +119,9 @@ class Codec:
         logprobs: bool = False,
         in_form: bool = False,
     ) -> AnswerStream:
-        """The parts of the answer to this chat, whose prompt are these ids. in_form: a grammar holds it (`texts`)."""
+        """The parts of the answer to this chat, whose prompt are these ids. in_form: it has a form (`texts`)."""
         begun = chat.messages[-1] if chat.continue_last else None
-        splitter = self._splitter(chat, prompt_ids)
+        splitter = self._splitter(chat, prompt_ids, in_form=in_form)
         calls = None
         if chat.tools:
             calls = CallParser(self._calls, {tool.name for tool in chat.tools}, going_on=begun is not None)
@@ -148,6 +148,20 @@ class Codec:
     def calls_are_text(self) -> bool:
         """Whether calls stand in an answer's text, where a grammar may hold them; else in messages of their own."""
         return not self._harmony
+
+    def messages(self, chat: Chat) -> Callable[[int], str | None]:
+        """What reads an answer of messages and says which begins behind each id, as `message_forms` names them."""
+        begun = chat.continue_last and (chat.messages[-1].reasoning != "" or text_of(chat.messages[-1]) != "")
+        return harmony.messages(self._tokenizer.added, self._bytes.__getitem__, begun=begun)
+
+    def message_forms(self, chat: Chat, form: StructuredOutputs | None) -> dict[str, StructuredOutputs]:
+        """Of a model whose calls are messages of their own: what the answer is, where it has a form, and what each call
+        of the chat's tools is."""
+        forms = {} if form is None else {harmony.FINAL: form}
+        return forms | {
+            harmony.FUNCTION + tool.name: StructuredOutputs("grammar", f"start: {arguments(tool, tool.strict)}")
+            for tool in chat.tools
+        }
 
     def free_forms(self, chat: Chat) -> list[StructuredOutputs]:
         """What an answer is that may call one of the chat's tools: one of these."""
@@ -179,7 +193,7 @@ class Codec:
             begun = chat.messages[-1] if chat.continue_last else None
             # What has to be a call is the first that is written: who thought before it might have called there, too.
             at_once = chat.must_call if begun is None else text_of(begun)
-            return None if at_once else harmony.final_message(self._tokenizer.added, self._bytes.__getitem__)
+            return None if at_once else self.messages(chat)
         if self._tags is None or splitter is None or not splitter.inside:
             return None
         return self._tokenizer.added.get(self._tags.closing, self._tags.closing.encode())
@@ -197,11 +211,11 @@ class Codec:
         """Tags that are tokens, with their texts."""
         return {self._tokenizer.added[tag]: tag.encode() for tag in tags if tag in self._tokenizer.added}
 
-    def _splitter(self, chat: Chat, prompt_ids: Sequence[int]) -> Splitter | None:
+    def _splitter(self, chat: Chat, prompt_ids: Sequence[int], *, in_form: bool = False) -> Splitter | None:
         begun = chat.messages[-1] if chat.continue_last else None
         if self._harmony:
             channel = None if begun is None else "final" if text_of(begun) else "analysis" if begun.reasoning else None
-            return harmony.HarmonySplitter(channel, calls=bool(chat.tools))
+            return harmony.HarmonySplitter(channel, calls=bool(chat.tools), in_form=in_form)
         if self._tags is None or (begun is not None and text_of(begun)):
             return None
         going_on = begun is not None and begun.reasoning != ""

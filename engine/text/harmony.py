@@ -17,6 +17,9 @@ LETTERS = {"<|start|>": "\ufdd0", "<|channel|>": "\ufdd1", "<|message|>": "\ufdd
 ENDS = ("<|return|>", "<|call|>")
 """The tokens that end an answer. `<|end|>` does not: after a thought comes the answer itself."""
 
+FINAL, FUNCTION = "final", "functions."
+"""What a message is that answers; and for whom one that calls a function, with its name behind."""
+
 _START, _CHANNEL, _MESSAGE, _END = LETTERS.values()
 _AFTER = re.compile(f"[{_START}{_CHANNEL}{_END}]")  # what ends a message
 _ANY = re.compile(f"[{_START}-{_END}]")
@@ -51,10 +54,11 @@ class HarmonySplitter:
     """`push` and `finish` give (reasoning, answer) as a ReasoningSplitter does. Messages of one kind that follow each
     other are paragraphs. Text without any header is an answer."""
 
-    def __init__(self, begun: str | None = None, *, calls: bool = False) -> None:
+    def __init__(self, begun: str | None = None, *, calls: bool = False, in_form: bool = False) -> None:
         """begun: the channel on which the prompt ends; None: on none yet. calls: there are functions to call; without
-        them a message for one is a thought."""
+        them a message for one is a thought. in_form: the answer has a form; what comes before it is a thought, too."""
         self._calls = calls
+        self._thoughts = ("analysis", "commentary") if in_form else ("analysis",)  # channels
         self._held = ""
         self._channel = begun  # None: between two messages
         self._closing = ""  # what stands behind the message
@@ -109,10 +113,10 @@ class HarmonySplitter:
         """Where a message of this header belongs, and what stands before it."""
         channel = header.rpartition(_CHANNEL)[2].strip() if _CHANNEL in header else "final"
         if (called := _FOR.search(header)) is None:
-            return "analysis" if channel.startswith("analysis") else "final", ""
-        if not (self._calls and called[1].startswith("functions.")):
+            return "analysis" if channel.startswith(self._thoughts) else "final", ""
+        if not (self._calls and called[1].startswith(FUNCTION)):
             return "analysis", ""
-        name = json.dumps(called[1].removeprefix("functions."), ensure_ascii=False)
+        name = json.dumps(called[1].removeprefix(FUNCTION), ensure_ascii=False)
         self._closing = f"}}\n{HERMES.closer}"
         return "final", f'{HERMES.opener}\n{{"name": {name}, "arguments": '
 
@@ -147,17 +151,18 @@ class MessageStops(StopStrings):
 class Headers:
     """Reads an answer id by id. ids: of LETTERS. data: the bytes of an id."""
 
-    def __init__(self, ids: Mapping[str, int], data: Callable[[int], bytes]) -> None:
+    def __init__(self, ids: Mapping[str, int], data: Callable[[int], bytes], *, begun: bool) -> None:
+        """begun: the prompt ends in a message; else with the beginning of a header."""
         self._start, self._channel, self._message, self._end = (ids[token] for token in LETTERS)
         self._data = data
-        self._header: bytes | None = b""  # the prompt began one; None: in a message
+        self._header = None if begun else b""
 
-    def read(self, id: int) -> bytes | None:
+    def read(self, id: int) -> str | None:
         """The header that ends with this id, its channel behind a line break."""
         header = self._header
         if id == self._message:
             self._header = None
-            return header
+            return None if header is None else header.decode("utf-8", "replace")
         if id == self._channel:
             self._header = (header or b"") + b"\n"
         elif id in (self._start, self._end):
@@ -167,25 +172,34 @@ class Headers:
         return None
 
 
-def final_message(ids: Mapping[str, int], data: Callable[[int], bytes]) -> Callable[[int], bool]:
-    """Reads an answer id by id and says where its message on `final` begins: with the next id. As Headers."""
-    headers = Headers(ids, data)
-    return lambda id: _channel_of(headers.read(id)) == b"final"
+def messages(
+    ids: Mapping[str, int], data: Callable[[int], bytes], *, begun: bool = False
+) -> Callable[[int], str | None]:
+    """Reads an answer id by id and says which message begins behind each: `final`, or the one it is for. As Headers."""
+    headers = Headers(ids, data, begun=begun)
+
+    def read(id: int) -> str | None:
+        header = headers.read(id) or ""
+        called = _FOR.search(header)
+        return called[1] if called is not None else FINAL if _channel_of(header) == FINAL else None
+
+    return read
 
 
 def thinks(ids: Mapping[str, int], data: Callable[[int], bytes], *, begun: bool) -> Callable[[int], bool]:
     """Reads an answer id by id and says whether the model thinks behind each. begun: in the prompt. As Headers."""
-    headers, ends, thinking = Headers(ids, data), {ids[token] for token in LETTERS if token != "<|message|>"}, begun
+    headers, thinking = Headers(ids, data, begun=begun), begun
+    ends = {ids[token] for token in LETTERS if token != "<|message|>"}
 
     def read(id: int) -> bool:
         nonlocal thinking
-        header = headers.read(id)
-        begins = header is not None and _channel_of(header) == b"analysis" and b"to=" not in header
+        header = headers.read(id) or ""
+        begins = _channel_of(header) == "analysis" and _FOR.search(header) is None
         thinking = id not in ends and (thinking or begins)
         return thinking
 
     return read
 
 
-def _channel_of(header: bytes | None) -> bytes:
-    return b"".join((header or b"").rpartition(b"\n")[2].split()[:1])
+def _channel_of(header: str) -> str:
+    return "".join(header.rpartition("\n")[2].split()[:1])

@@ -234,15 +234,77 @@ def test_what_cannot_be_held_to_is_refused_by_what_it_is(template: str) -> None:
     in_engine([], scene, template=template)
 
 
-def test_a_model_whose_calls_are_messages_of_their_own_refuses_what_would_hold_them() -> None:
-    async def scene(engine: Engine) -> None:
-        for talk, asked in ((chat(TOOLS[0]), {}), (chat(TOOLS[1]), structured(json=FORM))):
-            with pytest.raises(InvalidField, match="messages of their own") as refused:
-                await told(engine, talk, **asked)
-            assert refused.value.name == "tools"
-        assert (await told(engine, chat(TOOLS[1]), max_tokens=5))[1].reason == "length"
+def message(header: str, *said: str) -> list[str]:
+    """One as gpt-oss writes it, behind `<|start|>assistant`, not ended."""
+    return ["<|channel|>", *header, "<|message|>", *said]
 
-    in_engine([], scene, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
+
+THOUGHT = [*message("analysis", *"Hm."), "<|end|>", "<|start|>", *"assistant"]
+PREAMBLE = message("commentary", *"I look.")
+MESSAGES: dict[str, Any] = {"template": CHATML + "{# <|channel|> #}", "added": tuple(LETTERS)}
+
+
+@pytest.mark.parametrize("before", [[], THOUGHT], ids=["at once", "after a thought"])
+@pytest.mark.parametrize("form", [{}, {"json": COUNT}], ids=["free", "beside a form"])
+def test_a_call_in_a_message_of_its_own_has_arguments_of_its_schema(before: list[str], form: dict[str, Any]) -> None:
+    said = before + message("commentary to=functions.count <|constrain|>json")
+
+    async def scene(engine: Engine) -> None:
+        for seed in range(6):
+            events, end = await told(engine, chat(), seed=seed, **(structured(**form) if form else {}))
+            [call] = calls_of(events)
+            jsonschema.validate(json.loads(call.arguments), COUNT)
+            assert (call.name, text_of(events), text_of(events, Reasoning)) == ("count", "", "Hm." if before else "")
+            assert end.reason == "stop"
+
+    in_engine([said], scene, **MESSAGES)
+
+
+def test_what_a_model_of_messages_may_say_beside_strict_calls_is_free_and_may_end() -> None:
+    said = [*PREAMBLE, *THOUGHT[-11:], *message("final", *"Hi {"), "<|im_end|>"]
+
+    async def scene(engine: Engine) -> None:
+        events, end = await told(engine, chat())
+        assert (text_of(events), end.reason) == ("I look.\n\nHi {", "stop")
+        begun = ChatMessage("assistant", "I say: ")
+        talk = Chat((*chat().messages, begun), tools=TOOLS, continue_last=True)
+        events, end = await told(engine, talk, max_tokens=3)
+        assert end.reason == "length", "goes on in its message, which no grammar holds"
+
+    in_engine([said], scene, **MESSAGES)
+
+
+def test_the_answer_of_a_model_of_messages_has_its_form_where_tools_are_offered() -> None:
+    async def scene(engine: Engine) -> None:
+        for seed in range(6):
+            events, end = await told(engine, chat(), seed=seed, **structured(json=COUNT))
+            jsonschema.validate(json.loads(text_of(events)), COUNT)
+            assert (calls_of(events), end.reason) == ([], "stop")
+            assert text_of(events, Reasoning) == ("" if seed % 2 else "I look."), "what comes before has no such form"
+
+    said = [[*before, *THOUGHT[-11:], *message("final")] for before in (PREAMBLE, message("analysis"))]
+    in_engine(said, scene, **MESSAGES)
+
+
+def test_a_message_for_a_tool_that_is_not_strict_is_any_json_object() -> None:
+    said = [*message("commentary to=functions.get"), *'{"a": ']
+
+    async def scene(engine: Engine) -> None:
+        liked = {str(engine.codec.encode_text(char)[0]): 100 for char in "}"}
+        events, end = await told(engine, chat(), logit_bias=liked)
+        [call] = calls_of(events)
+        assert (call.name, list(json.loads(call.arguments)), end.reason) == ("get", ["a"], "stop")
+
+    in_engine([said], scene, **MESSAGES)
+
+
+def test_a_strict_tool_that_cannot_be_held_to_is_named_by_a_model_of_messages_too() -> None:
+    async def scene(engine: Engine) -> None:
+        with pytest.raises(InvalidField, match="`get`") as refused:
+            await told(engine, chat(TOOLS[0], Tool("get", None, LOOSE, strict=True)))
+        assert refused.value.name == "tools[1]"
+
+    in_engine([], scene, **MESSAGES)
 
 
 def test_what_such_a_model_has_to_call_it_calls_first_of_all() -> None:
@@ -253,4 +315,4 @@ def test_what_such_a_model_has_to_call_it_calls_first_of_all() -> None:
             jsonschema.validate(json.loads(call.arguments), COUNT)
             assert (text_of(events), end.reason) == ("", "stop")
 
-    in_engine([], scene, template=CHATML + "{# <|channel|> #}", added=tuple(LETTERS))
+    in_engine([], scene, **MESSAGES)

@@ -248,9 +248,12 @@ def test_a_form_holds_from_the_final_message_on(codec: Codec, tokenizer: Tokeniz
     assert callable(begins)
     thought = "<|channel|>analysis<|message|>final<|end|><|start|>assistant<|channel|>commentary<|message|>final<|end|>"
     ids = encoded(tokenizer, f"{thought}<|start|>assistant<|channel|>final <|constrain|>json<|message|>")
-    assert [begins(id) for id in ids] == [False] * (len(ids) - 1) + [True]
+    assert [begins(id) for id in ids] == [None] * (len(ids) - 1) + ["final"]
     answered = Chat((*HI.messages, ChatMessage("assistant", "{")), continue_last=True)
     assert codec.thought_end(answered, codec.encode_chat(answered)) is None
+    calls = codec.messages(HI)
+    called = encoded(tokenizer, " to=functions.f<|channel|>commentary<|message|>x<|start|>to=functions.g<|message|>")
+    assert [name for id in called if (name := calls(id)) is not None] == ["functions.f", "functions.g"]
 
 
 @pytest.mark.parametrize(
