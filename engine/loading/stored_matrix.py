@@ -19,7 +19,7 @@ from .numbers import DTYPES, Floats, Numbers, spans
 from .quantization import Scheme
 from .safetensors import SafetensorsFile, StoredTensor
 
-AWQ_ORDER = np.array((0, 2, 4, 6, 1, 3, 5, 7)).argsort()  # of a word's 8 outputs, from its lowest bits on
+AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of 8 outputs one after another, in a word, from its lowest bits on
 Shape = tuple[int, ...]
 
 
@@ -198,12 +198,15 @@ def _read_awq(matrix: StoredMatrix, rows: range) -> Coded:
     words, inside = words_of(rows, 4)
 
     def numbers(part: str) -> NDArray[np.uint8]:
-        found = unpacked(matrix.array(part, columns=words), 4).reshape(-1, 8)[:, AWQ_ORDER]
-        return found.reshape(-1, 8 * len(words))[:, inside].T
+        """[rows, inputs or groups]. The words are turned, of which there are fewer."""
+        turned = np.ascontiguousarray(matrix.array(part, columns=words).T).view(np.uint32)
+        found = np.empty((len(turned), 8, turned.shape[1]), np.uint8)
+        for output, place in enumerate(AWQ_PLACES):
+            found[:, output] = turned >> np.uint32(4 * place) & np.uint32(15)
+        return found.reshape(-1, turned.shape[1])[inside]
 
     scales = matrix.floats("scales", columns=rows).T
-    return Coded(4, np.ascontiguousarray(numbers("qweight")), scales, numbers("qzeros").astype(np.float32),
-                 matrix.size())  # fmt: skip
+    return Coded(4, numbers("qweight"), scales, numbers("qzeros").astype(np.float32), matrix.size())
 
 
 def _check_gptq(module: _Module) -> StoredMatrix:

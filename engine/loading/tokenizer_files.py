@@ -74,7 +74,7 @@ def ends_by_template(
     template: str | None, tokenizer: Tokenizer, bos_text: str, eos_text: str
 ) -> set[int | None]:
     """What ends an answer by the template alone. In harmony what it writes after an answer ends thoughts as well."""
-    if speaks_harmony(template, tokenizer.get_vocab(with_added_tokens=True)):
+    if speaks_harmony(template, [token.content for token in tokenizer.get_added_tokens_decoder().values()]):
         return {tokenizer.token_to_id(token) for token in ENDS}
     return {end_of_turn(template, tokenizer, bos_text, eos_text)}
 
