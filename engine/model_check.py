@@ -11,7 +11,6 @@ from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit,
 from .execution.runners import Choice, choose
 from .loading.checkpoint import Checkpoint, open_checkpoint
 from .memory import Memory, memory_here
-from .text.codec import Codec
 
 BYTES = {"float32": 4, "bfloat16": 2}
 ROUNDED = {"int8": 1.0, "fp8": 1.0, "int4": 0.625}  # bytes of a number of a layer's matrix, with its share of scales
@@ -92,10 +91,7 @@ def check_model(config: EngineConfig) -> ModelCheck:
 
 def _facts(path: Path, checkpoint: Checkpoint) -> ModelFacts:
     model, shapes = checkpoint.config, checkpoint.weights.shapes
-    codec = Codec(
-        checkpoint.tokenizer, checkpoint.chat_template, bos_text=checkpoint.bos_text, eos_text=checkpoint.eos_text,
-        bos_id=checkpoint.bos_id, eos_ids=checkpoint.eos_ids,
-    )
+    codec = checkpoint.codec()
     held = Counter[str]()
     for name, kind in checkpoint.weights.formats.items():
         held[kind] += math.prod(shapes[name])

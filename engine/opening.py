@@ -2,7 +2,6 @@
 from .config import EngineConfig
 from .engine import Engine
 from .grammar.grammars import Grammars
-from .text.codec import Codec
 
 
 def open_engine(config: EngineConfig) -> Engine:
@@ -12,14 +11,7 @@ def open_engine(config: EngineConfig) -> Engine:
     from .loading.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(config.model)
-    codec = Codec(
-        checkpoint.tokenizer,
-        checkpoint.chat_template,
-        bos_text=checkpoint.bos_text,
-        eos_text=checkpoint.eos_text,
-        bos_id=checkpoint.bos_id,
-        eos_ids=checkpoint.eos_ids,
-    )
+    codec = checkpoint.codec()
     grammars = Grammars(lambda: codec.texts(checkpoint.config.vocab_size))
     grammars.prepare()  # beside the weights, which are read without Python's lock
     runner = open_runner(checkpoint, config)

@@ -7,16 +7,14 @@
 
 Requests go straight into the app.
 """
-import asyncio
 import contextlib
-import functools
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 from argon2 import PasswordHasher
+from scenes import Scene, given
 from scripted import scripted_engine
 from sqlalchemy import select
 
@@ -78,21 +76,6 @@ async def lobby(data: Path, **settings: Any) -> AsyncIterator[Lobby]:
         await database.close()
 
 
-def in_lobby(**settings: Any) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Gives an async test a Lobby as `lobby`; its other arguments are pytest's."""
-
-    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-        @functools.wraps(test)
-        def run(tmp_path: Path, **given: Any) -> None:
-            async def scene() -> None:
-                async with lobby(tmp_path, **settings) as made:
-                    await test(made, **given)
-
-            asyncio.run(scene())
-
-        others = [p for name, p in inspect.signature(test).parameters.items() if name != "lobby"]
-        place = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        run.__signature__ = inspect.Signature([place, *others])  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+def in_lobby(**settings: Any) -> Callable[[Scene], Callable[..., None]]:
+    """Gives an async test a Lobby as `lobby`."""
+    return given("lobby", lambda folder: lobby(folder, **settings))

@@ -9,13 +9,11 @@ Every frame that a client receives is checked against the protocol's types.
 """
 import asyncio
 import contextlib
-import functools
-import inspect
 import itertools
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 import httpx
 import msgspec
 import uvicorn
+from scenes import Scene, given
 from scripted import reply, scripted_engine
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -262,27 +261,9 @@ async def running(
         await database.close()
 
 
-Scene = Callable[..., Awaitable[None]]
-
-
 def in_world(script: Callable[[str], str] = reply, **options: Any) -> Callable[[Scene], Callable[..., None]]:
-    """Gives an async test a running World as `world`; its other arguments are pytest's."""
-
-    def decorate(test: Scene) -> Callable[..., None]:
-        @functools.wraps(test)
-        def run(tmp_path: Path, **given: Any) -> None:
-            async def scene() -> None:
-                async with running(tmp_path, script=script, **options) as world:
-                    await test(world, **given)
-
-            asyncio.run(scene())
-
-        others = [p for name, p in inspect.signature(test).parameters.items() if name != "world"]
-        place = inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        run.__signature__ = inspect.Signature([place, *others])  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+    """Gives an async test a running World as `world`."""
+    return given("world", lambda folder: running(folder, script=script, **options))
 
 
 def small_engine(**knobs: Any) -> EngineConfig:

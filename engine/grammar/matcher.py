@@ -12,8 +12,6 @@ Thought = tuple[bytes | int, bytes | int]
 MOST_BLANK = 5  # ids of white space alone, one after the other: a line break, and a deep line's blanks one by one
 NO_TOKEN = "the tokenizer has no token for what it needs next"
 STUCK = "NoExtensionBias"  # llguidance's word for that
-
-
 NO_MESSAGES: Mapping[str, "Grammar"] = {}
 
 

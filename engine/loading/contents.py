@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer
 
 from ..models.config import ModelConfig
+from ..text.codec import Codec
 from .coded import Coded
 from .held import Held
 from .numbers import DTYPES, Floats, Numbers, Quantized
@@ -68,6 +69,13 @@ class Checkpoint:
     chat_template: str | None
     sampling: Mapping[str, float | int]
     weights: Weights
+
+    def codec(self) -> Codec:
+        """Of its tokenizer and template. Making one takes a while."""
+        return Codec(
+            self.tokenizer, self.chat_template, bos_text=self.bos_text, eos_text=self.eos_text, bos_id=self.bos_id,
+            eos_ids=self.eos_ids,
+        )
 
     def array(self, name: str, rows: range | None = None) -> Floats:
         """One tensor as float32, or some rows of it, without PyTorch."""

@@ -13,7 +13,6 @@ from hamdam.engine.chat import Chat, ChatMessage
 from hamdam.engine.execution.packed_weights import open_packed
 from hamdam.engine.execution.quality import EXACT_ABOVE
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
-from hamdam.engine.text.codec import Codec
 from hamdam.kernels.cpu.decoder import Weights
 
 pytestmark = pytest.mark.model
@@ -69,10 +68,7 @@ def test_what_is_asked_first_of_a_new_installation_is_answered_as_float32_answer
     checkpoint: Checkpoint, weights: Weights
 ) -> None:
     """A close call: float32 prefers "The" over "L" by 0.08 in logits, which 8 bits without exceptions overturned."""
-    codec = Codec(
-        checkpoint.tokenizer, checkpoint.chat_template, bos_text=checkpoint.bos_text, eos_text=checkpoint.eos_text,
-        bos_id=checkpoint.bos_id, eos_ids=checkpoint.eos_ids,
-    )
+    codec = checkpoint.codec()
     prompt = codec.encode_chat(Chat((ChatMessage("user", "What is the capital of France?"),)))
     for dtype in EXACT_ABOVE:
         with native(checkpoint, dtype=dtype, weights=weights, kv_memory=16 << 20) as runner:

@@ -21,14 +21,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def model() -> tuple[Codec, Tokenizer]:
     checkpoint = open_checkpoint(default_model_path())
-    codec = Codec(
-        checkpoint.tokenizer,
-        checkpoint.chat_template,
-        bos_text=checkpoint.bos_text,
-        eos_text=checkpoint.eos_text,
-        bos_id=checkpoint.bos_id,
-        eos_ids=checkpoint.eos_ids,
-    )
+    codec = checkpoint.codec()
     return codec, checkpoint.tokenizer
 
 

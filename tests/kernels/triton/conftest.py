@@ -1,4 +1,5 @@
 """On a GPU the kernels are tested as they run, elsewhere under Triton's interpreter. No test is here."""
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -20,3 +21,11 @@ def device() -> torch.device:
 def _seeded() -> None:
     """Every run tests the same numbers: bounds of rounding are either too tight or not."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def new_memory_holds_nan() -> Iterator[None]:
+    """So that an element that a kernel forgets is seen."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -1,5 +1,4 @@
 """Products with quantised weights against the reference: every form, ragged shapes, splits, and a row's own sum."""
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,13 +18,7 @@ FORMS = ["int4", "int4 with zeros", "int4 with offsets", "int8", "int8 whole", "
          "w8a8 int8 whole", "w8a8 fp8", "w8a8 fp8 by block"]
 
 
-@pytest.fixture(autouse=True)
-def _new_memory_holds_nan() -> Iterator[None]:
-    """So that an element that a kernel forgets is seen."""
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("new_memory_holds_nan")
 
 
 def quantised(form: str, outputs: int, inputs: int, device: torch.device, *, group: int = 32) -> QuantizedWeight:

@@ -1,5 +1,4 @@
 """The kernels that take rows one by one (norm, gate, quantise) against their references: all is written."""
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,18 +18,10 @@ EIGHT_BITS = [torch.int8, torch.float8_e4m3fn]
 # Of a number far below zero e^-x is infinite before its reciprocal is 0, which is right, and numpy remarks on it.
 # What becomes of not-a-number as an int8 does not matter, and numpy remarks on that.
 pytestmark = [
+    pytest.mark.usefixtures("new_memory_holds_nan"),
     pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _new_memory_holds_nan() -> Iterator[None]:
-    """So that an element that a kernel forgets is seen."""
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(params=list(TOLERANCE), ids=str)

@@ -1,5 +1,4 @@
 """The product whose rows do not depend on company: right, and the same to the bit with few rows and with many."""
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,13 +11,7 @@ TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}  # 
 SPLIT = 1100  # inputs, of which two splits are made
 
 
-@pytest.fixture(autouse=True)
-def _new_memory_holds_nan() -> Iterator[None]:
-    """So that an element that a kernel forgets is seen."""
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("new_memory_holds_nan")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
