@@ -7,9 +7,11 @@ from pathlib import Path
 
 from .config import BLOCK_SIZE, EngineConfig
 from .errors import ModelError
+from .execution.holding import hold_of
 from .execution.kv_cache import blocks_that_fit, bytes_per_block, context_limit, kv_dtype, memory_on_cpu, no_more_than
 from .execution.runners import Choice, choose
 from .loading.checkpoint import Checkpoint, open_checkpoint
+from .loading.contents import EXPERT
 from .memory import Memory, memory_here
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -175,10 +177,11 @@ def _weights(checkpoint: Checkpoint, config: EngineConfig, choice: Choice) -> di
         return {f"{choice.dtype}, rounded to {config.quantize}": int(size)} | plain
     if formats and choice.device == "cuda" and choice.dtype == "bfloat16":
         return {"stored": sum(file.stat().st_size for file in _files(config.model))} | plain
-    held = checkpoint.held_bytes() if choice.device == "cpu" else {}
+    held = checkpoint.held(hold_of(config, choice.device))
     if held:
         rest = sum(math.prod(shape) for name, shape in shapes.items() if name not in held)
-        return {f"{choice.dtype}, experts as stored": sum(held.values()) + rest * BYTES[choice.dtype]} | plain
+        what = "experts as stored" if all(EXPERT in name for name in held) else "matrices as stored"
+        return {f"{choice.dtype}, {what}": sum(held.values()) + rest * BYTES[choice.dtype]} | plain
     return {choice.dtype: plain[choice.dtype]} | plain
 
 

@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import quantized
+from .grouped import Grouped, Stacked
 from .kv_codes import LARGEST, SCALE_BYTES, as_moved, read, stored
 from .ops import Attention, Rows, Weight
 from .quantized import FP8_BLOCK, ROWS_AT_ONCE
 
+IN_CACHE = 1 << 20  # numbers of a Grouped matrix that are made floats at a time
 GATHERED_TOKENS = 4096  # keys gathered at once: of more, the first have left the processor's cache when they are read
 NUCLEUS_GUESSES = (128, 4096)  # so many of the largest logits nearly always hold top_p; to sort all would cost a step
 
@@ -33,12 +35,11 @@ class Reference:
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         if isinstance(weight, Tensor):
             return F.linear(x, weight, bias)
-        out = x.new_empty(len(x), weight.shape[0])
-        step = max(FP8_BLOCK, ROWS_AT_ONCE // weight.shape[1] // FP8_BLOCK * FP8_BLOCK)
-        for first in range(0, weight.shape[0], step):  # so that it is never all there as floats
-            part = slice(first, first + step)
-            own = None if bias is None else bias[part]
-            out[:, part] = quantized.linear(x, weight.rows(part.start, part.stop), own)
+        out, first = x.new_empty(len(x), weight.shape[0]), 0
+        for part in _some_rows(weight):
+            own = slice(first, first + part.shape[0])
+            out[:, own] = quantized.linear(x, part, None if bias is None else bias[own])
+            first = own.stop
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
@@ -147,6 +148,21 @@ class _Group:
     tokens: Tensor  # [rows * queries]
     slots: Tensor  # [rows * keys]
     mask: Tensor | None  # [rows, 1, queries, keys], to be added to the scores; None where every query sees every key
+
+
+def _some_rows(weight: Weight) -> Iterator[Weight]:
+    """A quantised matrix in parts, so that it is never all there as floats."""
+    if isinstance(weight, Stacked):
+        for part in weight.parts:
+            yield from _some_rows(part)
+        return
+    most = IN_CACHE if isinstance(weight, Grouped) else ROWS_AT_ONCE
+    step = max(FP8_BLOCK, most // weight.shape[1] // FP8_BLOCK * FP8_BLOCK)
+    if step >= weight.shape[0]:
+        yield weight
+        return
+    for first in range(0, weight.shape[0], step):
+        yield weight.rows(first, first + step)
 
 
 def _groups(rows: Rows, *, block_size: int, window: int | None, dtype: torch.dtype) -> Iterator[_Group]:

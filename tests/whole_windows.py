@@ -10,6 +10,7 @@ from torch import Tensor
 from hamdam.engine.config import BLOCK_SIZE
 from hamdam.engine.execution.tensors import tensors_for
 from hamdam.engine.loading.checkpoint import Checkpoint
+from hamdam.engine.loading.contents import Hold
 from hamdam.engine.models.transformer import Transformer
 from hamdam.kernels.device import for_device
 from hamdam.kernels.ops import Attention, Ops, Rows
@@ -36,13 +37,13 @@ class WholeWindows:
     @torch.inference_mode()
     def __init__(
         self, checkpoint: Checkpoint, *, longest: int, dtype: torch.dtype = torch.float32,
-        kv_dtype: torch.dtype | None = None, quantize: str | None = None,
+        kv_dtype: torch.dtype | None = None, quantize: str | None = None, hold: Hold = "experts",
     ) -> None:
         """kv_dtype: of the cache; None: as the model's. quantize: as the engine's, of weights in few bits too."""
         model = checkpoint.config
         self._ops = OneText(for_device(CPU))
         self._model = Transformer(model, self._ops, dtype=dtype, device=CPU)
-        self._model.load(tensors_for(checkpoint, quantize, self._ops, dtype, CPU))
+        self._model.load(tensors_for(checkpoint, quantize, self._ops, dtype, CPU, hold))
         self._blocks = -(-longest // BLOCK_SIZE)
         self._cache = self._ops.new_kv_cache(
             model.num_layers, self._blocks, BLOCK_SIZE, model.num_kv_heads, model.head_dim,

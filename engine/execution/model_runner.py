@@ -20,6 +20,7 @@ from ..policy.batch import Batch, Result
 from ..policy.prompt_rows import SCORED_A_STEP
 from .decode_graphs import CudaRecorder, DecodeGraphs, Record, Scores
 from .gpu_memory import left_for_kv
+from .holding import hold_of
 from .kv_cache import blocks_that_fit, context_limit, kv_dtype, memory_on_cpu
 from .outcome import Outcome
 from .rehearsal import made_up_rows
@@ -114,7 +115,8 @@ class ModelRunner:
         turned = rotary_digest(model, self.max_context)
         self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}{kv}"
         self._model = Transformer(model, ops, dtype=dtype, device=device, context=self.max_context)
-        self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device))
+        hold = hold_of(config, device.type)
+        self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device, hold))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)
         largest = min(most + SCORED_A_STEP, config.max_batch_tokens)

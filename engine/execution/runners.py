@@ -3,7 +3,7 @@
   int8      on the CPU: native code, weights as 4 or 8 bits, activations as 8 bits in groups of 32, or as 16
             in the few groups that hold what is far larger than the rest
   int16     on the CPU: the same with all activations as 16 bits: down to half as fast, and float32's own answer
-  float32, bfloat16    PyTorch, on either device
+  float32, bfloat16    PyTorch, on either device, with weights of that dtype (holding.py)
   auto      on the CPU int8 where it can be had, else float32; on a GPU bfloat16
 """
 import logging

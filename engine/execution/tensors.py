@@ -1,7 +1,7 @@
 """tensors_for: in which form PyTorch gets each of a checkpoint's tensors. It reads no file.
 
-As they are stored, where the device multiplies such matrices at their best (Ops.quantised); else as floats. `quantize`
-rounds plain ones:
+As they are stored, where the device multiplies such matrices at their best (Ops.quantised), or where `hold` says so
+(holding.py); else as floats. `quantize` rounds plain ones:
   int8, fp8    8 bits, a scale for each output
   int4         4 bits, a scale and a zero for each 32 inputs
 Rows stay floats. Only the layers' matrices are rounded: embedding and head are a small part of a model, and the most
@@ -16,6 +16,7 @@ from hamdam.kernels.quantized_whole import KINDS, rounded
 
 from ..errors import ModelError
 from ..loading.checkpoint import Checkpoint
+from ..loading.contents import Hold
 from ..models.weights import Piece, Source
 
 
@@ -34,11 +35,11 @@ def forms_of(checkpoint: Checkpoint, kind: str | None, ops: Ops, dtype: torch.dt
 
 
 def tensors_for(
-    checkpoint: Checkpoint, kind: str | None, ops: Ops, dtype: torch.dtype, device: torch.device
+    checkpoint: Checkpoint, kind: str | None, ops: Ops, dtype: torch.dtype, device: torch.device, hold: Hold
 ) -> Iterator[tuple[str, Source]]:
     if kind is not None:
         return _rounded(checkpoint.pieces(keep=False), kind, device)
-    return checkpoint.pieces(keep=bool(forms_of(checkpoint, None, ops, dtype)), hold=device.type == "cpu")
+    return checkpoint.pieces(keep=bool(forms_of(checkpoint, None, ops, dtype)), hold=hold)
 
 
 def _rounded(

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
-from .held import Held
 from .numbers import Numbers, Quantized
 
+Read = Callable[[str, range | None], Quantized | None]
 _TURNED = re.compile(r"\.self_attn\.[qk]_(?:proj|norm)\.(?:weight|bias)$")
 
 
@@ -48,14 +48,10 @@ class ArrangedWeights:
         return self._weights.bits(name) if change is None or change.unit is not None else None
 
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
-        change = self._changes.get(name)
-        if change is None:
-            return self._weights.quantized(name, rows)
-        units, wanted = _units(change, rows)
-        if self.bits(name) is None or (stored := self._weights.quantized(name, units)) is None:
-            return None
-        blocks = change.apply(stored.blocks)[wanted]
-        return Quantized(stored.format, blocks, (len(blocks), *stored.shape[1:]))
+        return self._quantized(self._weights.quantized, name, rows)
+
+    def blocks(self, name: str, rows: range | None = None) -> Quantized | None:
+        return self._quantized(self._weights.blocks, name, rows)
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         change = self._changes.get(name)
@@ -68,11 +64,19 @@ class ArrangedWeights:
         codes, scales = (change.apply(x)[wanted] for x in (stored.codes, stored.scales))
         return replace(stored, codes=codes, scales=scales, zeros=zeros, block=1)  # outputs that shared scales are apart
 
-    def held(self, name: str) -> Held | None:
-        return None if name in self._changes else self._weights.held(name)
+    def kept_bytes(self, name: str) -> int | None:
+        change = self._changes.get(name)
+        return self._weights.kept_bytes(name) if change is None or change.unit is not None else None
 
-    def held_bytes(self, name: str) -> int | None:
-        return None if name in self._changes else self._weights.held_bytes(name)
+    def _quantized(self, read: Read, name: str, rows: range | None) -> Quantized | None:
+        change = self._changes.get(name)
+        if change is None:
+            return read(name, rows)
+        units, wanted = _units(change, rows)
+        if change.unit is None or (stored := read(name, units)) is None:
+            return None
+        blocks = change.apply(stored.blocks)[wanted]
+        return Quantized(stored.format, blocks, (len(blocks), *stored.shape[1:]))
 
 
 def _units(change: Change, rows: range | None) -> tuple[range | None, slice]:

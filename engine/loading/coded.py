@@ -34,6 +34,7 @@ class Coded:
     scales: float32 [rows, number of groups]. zeros: float32 like them, whole numbers; None: codes are floats.
     size, groups: `size` inputs, one after another, have a group; or int [in] of groups, where they are scattered.
     block: outputs that share scales; 1: each has its own.
+    scales_dtype: one of DTYPES that has the scales exactly. centred: the format has no other zeros than 2^(bits - 1).
     """
 
     bits: int
@@ -43,6 +44,8 @@ class Coded:
     size: int
     groups: NDArray[np.int64] | None = None
     block: int = 1
+    scales_dtype: str = "F32"
+    centred: bool = False
 
     def float32(self) -> Floats:
         """[rows, in]."""

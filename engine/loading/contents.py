@@ -1,18 +1,23 @@
 """Checkpoint: a model as its files describe it, whatever the format. Not loaded weights: those are read when asked."""
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tokenizers import Tokenizer
 
 from ..models.config import ModelConfig
 from ..text.codec import Codec
 from .coded import Coded
-from .held import Held
 from .numbers import DTYPES, Floats, Numbers, Quantized
 
 EXPERT = ".mlp.experts."
 """What the names of experts' tensors have in them, and no others."""
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+Hold = Literal["nothing", "experts", "all"]
+"""Which quantised matrices PyTorch is to have as they are stored, where no kernel multiplies them so: experts, or the
+layers', head and embedding too."""
+_TOGETHER = re.compile(r"\.(?:([qkv])|gate|up)_proj\.weight$")
 
 
 class Weights(Protocol):
@@ -41,11 +46,11 @@ class Weights(Protocol):
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         """A matrix of AWQ, GPTQ, compressed-tensors or FP8, as it is; else None."""
 
-    def held(self, name: str) -> Held | None:
-        """An expert's matrix in memory as it is stored; None where that is plain numbers, or in another order."""
+    def blocks(self, name: str, rows: range | None = None) -> Quantized | None:
+        """A matrix in the GGUF blocks that it is stored in, whatever their type, or in those of MXFP4; else None."""
 
-    def held_bytes(self, name: str) -> int | None:
-        """What `held` would take, without reading it; None where it is None."""
+    def kept_bytes(self, name: str) -> int | None:
+        """What a matrix takes in memory that `blocks` or `coded` has, as kernels.grouped or Mxfp4; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +103,34 @@ class Checkpoint:
         formats = {self.weights.formats[name] for name in self._matrices() if self.weights.bits(name) is None}
         return sorted(formats - DTYPES.keys())
 
-    def held_bytes(self) -> dict[str, int]:
-        """By the names of those experts' matrices that stay as they are stored on the CPU, what each takes."""
-        sizes = {name: self.weights.held_bytes(name) for name in self._matrices() if EXPERT in name}
-        return {name: size for name, size in sizes.items() if size is not None}
+    def held(self, hold: Hold) -> dict[str, int]:
+        """By name what each matrix takes in memory that stays as it is stored: such as are multiplied as one do so
+        together, or not at all."""
+        sizes, apart = dict[str, int](), set[str]()
+        for name in self._matrices():
+            if not (_multiplied(name) if hold == "all" else hold == "experts" and EXPERT in name):
+                continue
+            size = self.weights.kept_bytes(name)
+            if size is None:
+                apart.add(_whole(name))
+            else:
+                sizes[name] = size
+        forms: dict[str, set[bool]] = {}
+        for name in sizes:
+            forms.setdefault(_whole(name), set()).add(self.weights.formats[name] == "MXFP4")
+        apart |= {whole for whole, kinds in forms.items() if len(kinds) > 1}
+        return {name: size for name, size in sizes.items() if _whole(name) not in apart}
 
     def _matrices(self) -> list[str]:
         return [name for name, shape in self.weights.shapes.items() if len(shape) == 2]
 
-    def pieces(self, *, keep: bool, hold: bool = False) -> Iterator[tuple[str, Any]]:
+    def pieces(self, *, keep: bool, hold: Hold = "nothing") -> Iterator[tuple[str, Any]]:
         """The same as models.weights.assign takes them, some rows at a time. keep: the layers' matrices and the head
-        come quantised, where a form of kernels.quantized can hold them as they are. hold: for the CPU: experts come as
-        they are stored, whatever that is; those in MXFP4 do for every device."""
+        come quantised, where a form of kernels.quantized can hold them as they are. hold: what comes as it is stored,
+        whatever that is; experts in MXFP4 always do."""
         from .torch_tensors import pieces
 
-        return pieces(self.weights, keep=keep, hold=hold)
+        return pieces(self.weights, keep=keep, held=self.held(hold).keys())
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
         """`torch.Tensor`s in the dtype that `Weights.read` says. Only this asks for PyTorch: importing it takes most of
@@ -121,3 +139,12 @@ class Checkpoint:
 
         for name in self.weights.formats:
             yield name, as_tensor(self.weights.read(name))
+
+
+def _multiplied(name: str) -> bool:
+    return name.endswith("_proj.weight") or name in (HEAD, EMBEDDING)
+
+
+def _whole(name: str) -> str:
+    """What it is a part of."""
+    return _TOGETHER.sub(lambda found: ".qkv" if found[1] else ".gate_up", name)

@@ -4,7 +4,6 @@ from itertools import accumulate
 
 from ..errors import ModelError
 from .coded import Coded
-from .held import Held
 from .numbers import Numbers, Quantized
 from .quantization import Quantization
 from .safetensors import SafetensorsFile
@@ -47,13 +46,11 @@ class FolderWeights:
     def quantized(self, name: str, rows: range | None = None) -> Quantized | None:
         return None if self.bits(name) is None else self._matrices[name].read(rows).blocks()
 
-    def held(self, name: str) -> Held | None:
-        matrix = self._matrices.get(name)
-        return matrix.held() if isinstance(matrix, StoredMatrix) else None
+    def blocks(self, name: str, rows: range | None = None) -> Quantized | None:
+        return None
 
-    def held_bytes(self, name: str) -> int | None:
-        matrix = self._matrices.get(name)
-        return matrix.nbytes if isinstance(matrix, StoredMatrix) else None
+    def kept_bytes(self, name: str) -> int | None:
+        return self._matrices[name].kept_bytes() if name in self._matrices else None
 
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return self._matrices[name].read(rows) if name in self._matrices else None

@@ -14,7 +14,6 @@ from ..models.config import ModelConfig
 from .coded import Coded
 from .contents import Weights
 from .gguf import block_named
-from .held import Held, HeldBlocks
 from .numbers import Numbers, Quantized
 from .safetensors import SafetensorsFile, StoredTensor
 
@@ -38,7 +37,7 @@ class Mxfp4Matrix:
     def nbytes(self) -> int:
         return self.shape[0] * self.shape[1] // BLOCK * MXFP4.nbytes
 
-    def read(self, rows: range) -> HeldBlocks:
+    def read(self, rows: range) -> Quantized:
         """As GGUF has such blocks: the scale first, and input i with input 16 + i in a byte, not with its neighbour."""
         stored = range(self.first + self.step * rows.start, self.first + self.step * (rows.stop - 1) + 1)
         pairs = self.blocks.array("blocks", stored)[:: self.step]
@@ -47,7 +46,7 @@ class Mxfp4Matrix:
         first, second = pairs[..., :8], pairs[..., 8:]
         blocks[..., 1::2] = first & 0x0F | second << 4
         blocks[..., 2::2] = first >> 4 | second & 0xF0
-        return HeldBlocks(MXFP4, blocks)
+        return Quantized(MXFP4.name, blocks, (len(rows), self.shape[1]))
 
 
 class ExpertWeights:
@@ -63,8 +62,8 @@ class ExpertWeights:
         matrix = self._matrices.get(name)
         if matrix is None:
             return self._weights.read(name, rows)
-        rows = range(matrix.shape[0]) if rows is None else rows
-        return Numbers("F32", matrix.read(rows).float32(range(len(rows))))
+        blocks, shape = matrix.read(_all(matrix, rows))[1:]
+        return Numbers("F32", MXFP4.dequantise(blocks.reshape(-1, MXFP4.nbytes)).reshape(shape))
 
     def bits(self, name: str) -> int | None:
         return None if name in self._matrices else self._weights.bits(name)
@@ -75,13 +74,17 @@ class ExpertWeights:
     def coded(self, name: str, rows: range | None = None) -> Coded | None:
         return None if name in self._matrices else self._weights.coded(name, rows)
 
-    def held(self, name: str) -> Held | None:
+    def blocks(self, name: str, rows: range | None = None) -> Quantized | None:
         matrix = self._matrices.get(name)
-        return self._weights.held(name) if matrix is None else matrix.read(range(matrix.shape[0]))
+        return self._weights.blocks(name, rows) if matrix is None else matrix.read(_all(matrix, rows))
 
-    def held_bytes(self, name: str) -> int | None:
+    def kept_bytes(self, name: str) -> int | None:
         matrix = self._matrices.get(name)
-        return self._weights.held_bytes(name) if matrix is None else matrix.nbytes
+        return self._weights.kept_bytes(name) if matrix is None else matrix.nbytes
+
+
+def _all(matrix: Mxfp4Matrix, rows: range | None) -> range:
+    return range(matrix.shape[0]) if rows is None else rows
 
 
 def mxfp4_experts(

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .coded import Coded, in_runs, unpacked, words_of
-from .held import HeldTensors
 from .numbers import DTYPES, Floats, Numbers, spans
 from .quantization import Scheme
 from .safetensors import SafetensorsFile, StoredTensor
@@ -48,17 +47,23 @@ class StoredMatrix:
         return 4 if scheme.bits <= 4 else 8 if scheme.symmetric else None
 
     @property
-    def nbytes(self) -> int:
-        """Of its tensors."""
-        return sum(self.stored(part).nbytes for part in self.parts)
+    def scales_dtype(self) -> str:
+        kind = self.stored("scales" if "scales" in self.parts else _scale_name(self.parts)).dtype
+        return kind if kind in ("F16", "BF16") else "F32"
 
-    def held(self) -> "StoredMatrix":
-        """The same in memory."""
-        parts = {}
-        for part, file in self.parts.items():
-            name = f"{self.module}.{part}"
-            parts[part] = HeldTensors(file.path, {name: file.tensors[name]}, {name: file.array(name)})
-        return replace(self, parts=parts)
+    @property
+    def has_zeros(self) -> bool:
+        return not self.parts.keys().isdisjoint(("qzeros", "weight_zero_point"))
+
+    def kept_bytes(self, outputs: int | None = None) -> int:
+        """See contents.Weights. outputs: that many of them; None: all."""
+        inputs, bits = self.shape[1], self.scheme.bits
+        size = min(inputs, self.size() if self.scheme.block is None else self.scheme.block[1])
+        groups = -(-inputs // size)
+        codes = sum(-(-inputs * width // 8) for width in (8, 4, 2, 1) if bits & width)
+        each = np.dtype(DTYPES[self.scales_dtype]).itemsize + 2 * self.has_zeros
+        scattered = self.groups is not None or inputs != groups * size
+        return (self.shape[0] if outputs is None else outputs) * (codes + groups * each) + 4 * inputs * scattered
 
     def float32(self, rows: range) -> Floats:
         """[rows, in]."""
@@ -69,7 +74,9 @@ class StoredMatrix:
         return floats
 
     def read(self, rows: range | None = None) -> Coded:
-        return _READ[self.scheme.layout](self, range(self.shape[0]) if rows is None else rows)
+        coded = _READ[self.scheme.layout](self, range(self.shape[0]) if rows is None else rows)
+        centred = not (self.has_zeros or self.scheme.floating)
+        return replace(coded, scales_dtype=self.scales_dtype, centred=centred)
 
     def array(self, part: str, rows: range | None = None, columns: range | None = None) -> NDArray[Any]:
         return self.parts[part].array(f"{self.module}.{part}", rows, columns)
@@ -111,6 +118,9 @@ class MatrixRows:
 
     def float32(self, rows: range) -> Floats:
         return self.whole.float32(range(self.first + rows.start, self.first + rows.stop))
+
+    def kept_bytes(self) -> int:
+        return self.whole.kept_bytes(self.shape[0])
 
     def place(self) -> tuple[Path, int]:
         return self.whole.place()

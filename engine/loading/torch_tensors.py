@@ -1,24 +1,28 @@
-"""Numbers as PyTorch tensors, without a copy, and quantised matrices in the forms of kernels/quantized.py.
+"""Numbers as PyTorch tensors, without a copy, and quantised matrices in the forms of kernels/.
 
 The one file of this room that needs PyTorch.
 """
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import torch
 
+from hamdam.kernels.grouped import Grouped, Ints, Scales
 from hamdam.kernels.quantized import BYTE_RUN, FP8_BLOCK, RUN, W4A16, W8A16, pack_bytes, pack_int4
 from hamdam.kernels.quantized_gguf import from_gguf
-from hamdam.kernels.unpacked import KeptRows, Mxfp4
+from hamdam.kernels.unpacked import Mxfp4
 
 from ..models.weights import PACKED, Piece
-from .coded import Coded
-from .contents import EXPERT, Weights
-from .held import Held, HeldBlocks
-from .numbers import DTYPES, Numbers, spans
+from .coded import E4M3, Coded
+from .contents import EMBEDDING, EXPERT, HEAD, Weights
+from .gguf import block_named
+from .gguf.blocks import Scales as BlockScales
+from .numbers import DTYPES, Numbers, Quantized, spans
 
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+SCALES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+Reads = Callable[[Weights, str, range], torch.Tensor | W4A16 | W8A16 | Mxfp4 | Grouped]
+"""Some rows of a tensor, by its name."""
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
@@ -27,35 +31,76 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
     return tensor.view(torch.bfloat16) if numbers.dtype == "BF16" else tensor
 
 
-def pieces(weights: Weights, *, keep: bool, hold: bool) -> Iterator[tuple[str, Piece]]:
+def pieces(weights: Weights, *, keep: bool, held: Collection[str]) -> Iterator[tuple[str, Piece]]:
     """As Checkpoint.pieces. A matrix is in memory twice while it is packed: so the head, the largest, comes first, when
     there is nothing else yet, and the embedding, as large and never packed, last."""
     for name in sorted(weights.shapes, key=lambda name: (name != HEAD, name == EMBEDDING)):
         shape = weights.shapes[name]
-        kept = keep and name.endswith(PACKED) and weights.formats[name] not in DTYPES
-        if EXPERT in name and (hold or weights.formats[name] == "MXFP4"):
-            held = weights.held(name)
-            if held is not None:
-                yield name, Piece(0, _held(held), shape)
-                continue
-        for rows in spans(range(shape[0]), math.prod(shape[1:]), unit=FP8_BLOCK if kept else 1):
-            values = _quantised(weights, name, rows) if kept else None
-            yield name, Piece(rows.start, as_tensor(weights.read(name, rows)) if values is None else values, shape)
+        form: Reads = _plain
+        if name in held or (EXPERT in name and weights.formats[name] == "MXFP4"):
+            form = _held
+        elif keep and name.endswith(PACKED) and weights.formats[name] not in DTYPES:
+            form = _quantised
+        for rows in spans(range(shape[0]), math.prod(shape[1:]), unit=FP8_BLOCK if form is _quantised else 1):
+            yield name, Piece(rows.start, form(weights, name, rows), shape)
 
 
-def _held(matrix: Held) -> Mxfp4 | KeptRows:
-    if isinstance(matrix, HeldBlocks) and matrix.format.name == "MXFP4":
-        blocks = torch.from_numpy(matrix.blocks)
+def _plain(weights: Weights, name: str, rows: range) -> torch.Tensor:
+    return as_tensor(weights.read(name, rows))
+
+
+def _held(weights: Weights, name: str, rows: range) -> Mxfp4 | Grouped:
+    """As they are stored, whatever that is."""
+    if (blocks := weights.blocks(name, rows)) is not None:
+        return _of_blocks(blocks)
+    coded = weights.coded(name, rows)
+    assert coded is not None
+    return _of_coded(coded)
+
+
+def _of_blocks(stored: Quantized) -> Mxfp4 | Grouped:
+    rows, columns = stored.shape
+    if stored.format == "MXFP4":
+        blocks = torch.from_numpy(stored.blocks)
         return Mxfp4(blocks[..., 1:], blocks[..., 0])
+    parts = block_named(stored.format).parts_of(stored.blocks.reshape(-1, stored.blocks.shape[2]))
 
-    def make(first: int, end: int) -> torch.Tensor:
-        return torch.from_numpy(matrix.float32(range(first, end)))
+    def scales(own: BlockScales) -> Scales:
+        floats = torch.from_numpy(own.floats).view(rows, -1)
+        if own.steps is None:
+            return Scales(floats)
+        return Scales(floats, Ints.packed(torch.from_numpy(own.steps).view(rows, -1), own.bits), own.middle)
 
-    return KeptRows(matrix.shape, make, matrix.nbytes)
+    return Grouped(
+        Ints.packed(torch.from_numpy(parts.codes).view(rows, columns), parts.bits), scales(parts.scales),
+        None if parts.low is None else scales(parts.low), parts.zero,
+        None if parts.table is None else torch.from_numpy(parts.table),
+    )  # fmt: skip
 
 
-def _quantised(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
-    """As they are stored, to the bit; None where they are stored as plain numbers, or as no form has them."""
+def _of_coded(coded: Coded) -> Grouped:
+    inputs, count = coded.codes.shape[1], coded.scales.shape[1]
+    groups = coded.groups
+    if groups is None and inputs != count * min(coded.size, inputs):  # the last is smaller
+        groups = np.arange(inputs) // coded.size
+    scales = torch.from_numpy(coded.scales).to(SCALES[coded.scales_dtype])
+    zeros: torch.Tensor | int = 0
+    if coded.zeros is not None:
+        zeros = 1 << coded.bits - 1 if coded.centred else torch.from_numpy(coded.zeros).to(torch.int16)
+    return Grouped(
+        Ints.packed(torch.from_numpy(coded.codes), coded.bits), Scales(scales.contiguous()), None, zeros,
+        torch.from_numpy(E4M3) if coded.zeros is None else None,
+        None if groups is None else torch.from_numpy(groups.astype(np.int32)),
+    )
+
+
+def _quantised(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | torch.Tensor:
+    """As they are stored, to the bit, where a form of the kernels has them; else as floats."""
+    found = _of_kernels(weights, name, rows)
+    return _plain(weights, name, rows) if found is None else found
+
+
+def _of_kernels(weights: Weights, name: str, rows: range) -> W4A16 | W8A16 | None:
     coded = weights.coded(name, rows)
     if coded is not None:
         return _four_bits(coded) if coded.bits <= 4 else _eight_bits(coded)

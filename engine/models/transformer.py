@@ -22,7 +22,7 @@ class Transformer:
     ) -> None:
         """Allocates the parameters; `load` fills them. context: the longest that is served, for which some models have
         other positions; None: what the model was trained for."""
-        self.config, self.ops = config, ops
+        self.config, self.ops, self._dtype = config, ops, dtype
         hidden = config.hidden_size
 
         def parameter(*shape: int) -> Tensor:
@@ -31,7 +31,7 @@ class Transformer:
         def norm(size: int) -> Tensor:
             return torch.empty(size, dtype=torch.float32 if config.wide_norms else dtype, device=device)
 
-        self.embedding = parameter(config.vocab_size, hidden)
+        self.embedding: Weight = parameter(config.vocab_size, hidden)
         self._parameters: dict[str, Tensor] = {}  # until they are loaded
         self.layers: list[Layer] = []
         for number in range(config.num_layers):
@@ -63,8 +63,8 @@ class Transformer:
         self.sinks = torch.stack(sinks) if sinks else None
         for layer in self.layers:
             layer.pack(packing)
-        if not tied:
-            self.head = packing.pack(self.head)
+        self.embedding = packing.looked_up(self.embedding)
+        self.head = self.embedding if tied else packing.pack(self.head)
 
     def parameters(self) -> dict[str, Tensor]:
         """Before `load`: every parameter under the name that checkpoints give it."""
@@ -77,7 +77,7 @@ class Transformer:
         angles = {rope: turns(positions, *table) for rope, table in self._tables.items()}
         attentions = self._attentions(rows, cache)
 
-        added = F.embedding(ids, self.embedding)  # [tokens, hidden]
+        added = self._embedded(ids)  # [tokens, hidden]
         if config.embedding_scale != 1:
             added = added * torch.tensor(config.embedding_scale, dtype=added.dtype)
         stream = torch.zeros_like(added)  # the residual stream: what was added so far
@@ -99,6 +99,12 @@ class Transformer:
                 added = ops.rms_norm(added, layer.after_mlp_norm, eps)
         last = rows.query_starts[1:] - 1
         return ops.rms_norm(added[last], self.norm, eps, residual=stream[last])
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        if isinstance(self.embedding, Tensor):
+            return F.embedding(ids, self.embedding)
+        taken: Tensor = self.embedding.take(ids).dequantise()
+        return taken.to(self._dtype)
 
     def _attentions(self, rows: Rows, cache: Tensor) -> dict[int | None, Attention]:
         """By the window that layers have."""

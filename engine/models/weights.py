@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from hamdam.kernels.grouped import Grouped, Stacked
 from hamdam.kernels.ops import Weight
 from hamdam.kernels.quantized import FP8_BLOCK
 from hamdam.kernels.quantized_whole import Form, Stack
-from hamdam.kernels.unpacked import KeptRows, above
 
 from ..errors import ModelError
 from ..memory import give_back
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
     """Some rows of a tensor, which comes piece by piece. `whole`: the shape of all of it."""
 
     first: int
-    values: Tensor | Form | KeptRows
+    values: Tensor | Form | Grouped
     whole: tuple[int, ...]
 
 
@@ -88,17 +88,21 @@ class _Shared:
         self._first = dict(zip(parts, accumulate(counts, initial=0), strict=False))
         self._stack: Stack | None = Stack(sum(counts))
         self._stacked: list[tuple[str, int, int]] = []  # name, and its rows that are there
-        self._kept: dict[str, KeptRows] = {}
+        self._grouped: dict[str, Grouped] = {}
+        self._rows: dict[str, int] = {}  # of those, that are there
 
-    def take(self, name: str, first: int, values: Tensor | Form | KeptRows) -> None:
+    def take(self, name: str, first: int, values: Tensor | Form | Grouped) -> None:
         parameter = self.parts[name]
-        if isinstance(values, KeptRows):
+        if isinstance(values, Grouped):
             if self._stack is not None and not self._stacked:
-                self._kept[name] = values
+                if first == 0:
+                    self._grouped[name] = values.room(len(parameter))
+                self._grouped[name].put(first, values)
+                self._rows[name] = first + values.shape[0]
                 return
         elif not isinstance(values, Tensor):
             values = values.to(parameter.device)
-            if not self._kept and self._stack is not None and self._stack.put(self._first[name] + first, values):
+            if not self._grouped and self._stack is not None and self._stack.put(self._first[name] + first, values):
                 self._stacked.append((name, first, first + values.shape[0]))
                 return
         self._become_plain()
@@ -109,8 +113,9 @@ class _Shared:
 
     def packed(self, ops: Packs) -> Weight | None:
         """Once all is there: what stands for the parameters from now on; None where they themselves do."""
-        if self._kept:
-            return above([self._kept[name] for name in self.parts])
+        if self._grouped:
+            parts = tuple(self._grouped[name] for name in self.parts)
+            return parts[0] if len(parts) == 1 else Stacked(parts)
         if self._stack is not None:
             return self._stack.matrix
         if not all(name.endswith(PACKED) for name in self.parts):
@@ -126,9 +131,10 @@ class _Shared:
 
     def _become_plain(self) -> None:
         self._fill()
-        kept, self._kept = self._kept, {}
-        for name, rows in kept.items():
-            _copy_floats(rows, self.parts[name])
+        grouped, self._grouped = self._grouped, {}
+        for name, matrix in grouped.items():
+            end = self._rows[name]
+            _copy_floats(matrix.rows(0, end), self.parts[name][:end])
         stack, self._stack = self._stack, None
         if stack is None or stack.matrix is None:
             return
@@ -147,7 +153,7 @@ class _Shared:
             storage.resize_(needed)
 
 
-def _copy_floats(matrix: Form | KeptRows, target: Tensor) -> None:
+def _copy_floats(matrix: Form | Grouped, target: Tensor) -> None:
     """Some rows at a time; blocks of FP8 are not cut."""
     rows, columns = matrix.shape
     step = max(1, MADE_PLAIN // columns // FP8_BLOCK) * FP8_BLOCK
@@ -171,6 +177,10 @@ class Packing:
     def pack(self, weight: Tensor) -> Weight:
         ready = self._ready.pop(_key(weight), None)
         return self._ops.pack(weight) if ready is None else ready
+
+    def looked_up(self, weight: Tensor) -> Weight:
+        """The same of one whose rows are taken, which is never packed."""
+        return self._ready.pop(_key(weight), weight)
 
 
 def _shared(parameters: Mapping[str, Tensor]) -> Iterator[_Shared]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .blocks import IQ4, Bytes, fifth_bits, halves, nibbles, scales_and_mins
+from .blocks import Bytes, block_named
 
 BITS = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8, "Q4_K": 4, "Q5_0": 8, "IQ4_NL": 8}  # that a type's numbers are moved in
 
@@ -21,21 +21,21 @@ def moved(name: str, blocks: Bytes) -> tuple[str, Bytes]:
     return kind, made.reshape(blocks.shape[0], -1, made.shape[1])
 
 
-def _q5_0(blocks: Bytes) -> Bytes:
-    numbers = (nibbles(blocks[:, 6:]) | fifth_bits(blocks, 2)).view(np.int8) - np.int8(16)
-    return np.concatenate((blocks[:, :2], numbers.view(np.uint8)), 1)
+def _in_8_bits(name: str) -> Callable[[Bytes], Bytes]:
+    def move(blocks: Bytes) -> Bytes:
+        parts = block_named(name).parts_of(blocks)
+        numbers = parts.codes.view(np.int8) - np.int8(parts.zero) if parts.table is None else parts.table[parts.codes]
+        return np.concatenate((blocks[:, :2], numbers.astype(np.int8).view(np.uint8)), 1)
 
-
-def _iq4_nl(blocks: Bytes) -> Bytes:
-    numbers = IQ4.astype(np.int8)[nibbles(blocks[:, 2:])]
-    return np.concatenate((blocks[:, :2], numbers.view(np.uint8)), 1)
+    return move
 
 
 def _q4_k(blocks: Bytes) -> Bytes:
     """Each 32 bytes hold a group in their low halves and the next in their high ones."""
-    scales, mins = scales_and_mins(blocks[:, 4:16])
+    parts = block_named("Q4_K").parts_of(blocks)
+    assert parts.low is not None
     made = np.empty((len(blocks), 8, 20), np.uint8)
-    for at, numbers in ((0, halves(blocks, 0) * scales), (2, -halves(blocks, 2) * mins)):
+    for at, numbers in ((0, parts.scales.float32()), (2, parts.low.float32())):
         with np.errstate(over="ignore"):
             made[..., at : at + 2] = numbers.astype("<f2")[..., None].view(np.uint8)
     pairs = blocks[:, 16:].reshape(-1, 4, 2, 16)  # of bytes, each half of a group: its first inputs, its last
@@ -47,5 +47,5 @@ def _q4_k(blocks: Bytes) -> Bytes:
 
 
 _MOVES: dict[str, tuple[str, Callable[[Bytes], Bytes]]] = {
-    "Q5_0": ("Q8_0", _q5_0), "IQ4_NL": ("Q8_0", _iq4_nl), "Q4_K": ("Q4_1", _q4_k),
+    "Q5_0": ("Q8_0", _in_8_bits("Q5_0")), "IQ4_NL": ("Q8_0", _in_8_bits("IQ4_NL")), "Q4_K": ("Q4_1", _q4_k),
 }  # fmt: skip

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coded import Coded
-from ..held import Held, HeldBlocks
 from ..numbers import DTYPES, Numbers, Quantized, fill
 from .blocks import block_format
 from .header import TensorInfo
@@ -42,12 +41,13 @@ class GGUFWeights:
         kind, blocks = moved(self.formats[name], self._blocks(name, rows))
         return Quantized(kind, blocks, (len(blocks), self.shapes[name][1]))
 
-    def held(self, name: str) -> Held | None:
-        if self.held_bytes(name) is None:
+    def blocks(self, name: str, rows: range | None = None) -> Quantized | None:
+        if self.kept_bytes(name) is None:
             return None
-        return HeldBlocks(block_format(self._infos[name].type), self._blocks(name))
+        blocks = self._blocks(name, rows)
+        return Quantized(self.formats[name], blocks, (len(blocks), self.shapes[name][1]))
 
-    def held_bytes(self, name: str) -> int | None:
+    def kept_bytes(self, name: str) -> int | None:
         plain = self.formats[name] in DTYPES or len(self.shapes[name]) != 2
         return None if plain else self._infos[name].nbytes
 
@@ -92,7 +92,7 @@ def read_numbers(path: Path, info: TensorInfo, rows: range | None = None) -> Num
     shape = (len(rows), *info.shape[1:])
     with path.open("rb") as file:
         file.seek(info.offset + rows.start * (info.nbytes // info.shape[0]))
-        if block.dequantise is None:
+        if block.parts is None:
             values = np.empty(shape, DTYPES[block.name])
             fill(file, path.name, values)
             return Numbers(block.name, values)

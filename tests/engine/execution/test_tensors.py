@@ -52,7 +52,7 @@ def answers(runner: ModelRunner) -> list[list[int]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_plain_weights_are_rounded_but_for_embedding_head_and_norms(tmp_path: Path, kind: str) -> None:
     checkpoint, tensors = plain(tmp_path)
-    found = dict(tensors_for(checkpoint, kind, Reference(), torch.float32, CPU))
+    found = dict(tensors_for(checkpoint, kind, Reference(), torch.float32, CPU, "experts"))
     assert found.keys() == tensors.keys()
     for name, one in found.items():
         if name.endswith("_proj.weight"):
@@ -81,17 +81,18 @@ def test_a_rounded_model_answers_as_a_plain_one_with_its_rounded_weights(tmp_pat
 
 def test_quantised_matrices_are_kept_where_the_device_multiplies_them_well_and_else_are_floats(tmp_path: Path) -> None:
     checkpoint = quantised(tmp_path)
-    kept = {type(one.values) for _, one in tensors_for(checkpoint, None, Fast(), torch.bfloat16, CPU)}
+    kept = {type(one.values) for _, one in tensors_for(checkpoint, None, Fast(), torch.bfloat16, CPU, "experts")}
     assert kept == {torch.Tensor, W4A16}
     for ops, dtype in ((Reference(), torch.bfloat16), (Fast(), torch.float32)):
-        assert {type(one.values) for _, one in tensors_for(checkpoint, None, ops, dtype, CPU)} == {torch.Tensor}
+        floats = tensors_for(checkpoint, None, ops, dtype, CPU, "experts")
+        assert {type(one.values) for _, one in floats} == {torch.Tensor}
     assert forms_of(checkpoint, None, Fast(), torch.bfloat16) == KINDS
     assert forms_of(plain(tmp_path / "plain")[0], None, Fast(), torch.bfloat16) == ()
 
 
 def test_a_kept_model_answers_as_one_of_floats(tmp_path: Path) -> None:
     checkpoint = quantised(tmp_path)
-    config = EngineConfig(model=tmp_path, kv_memory=1 << 20)
+    config = EngineConfig(model=tmp_path, dtype="float32", kv_memory=1 << 20)
     kept, floats = (
         ModelRunner(checkpoint, config, ops, device=CPU, dtype=dtype)
         for ops, dtype in ((Fast(), torch.bfloat16), (Reference(), torch.float32))

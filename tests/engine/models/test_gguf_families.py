@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from against_transformers import LENGTHS, TINY, random_model, try_out
+from kept_bytes import kept_bytes, said_bytes
 from tiny_models import add_text
 from transformers import (
     Gemma2Config,
@@ -28,6 +29,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.engine.loading.gguf import read_header
 
 Arch, Kind, Rows = gguf.MODEL_ARCH, gguf.GGMLQuantizationType, np.ndarray
 SOME = {"pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
@@ -191,6 +193,11 @@ def stored_tensors(arch: Arch, model: PreTrainedModel) -> dict[str, Rows]:
     return found
 
 
+STORED = [
+    (Kind.F32, "float32"), (Kind.F16, "float32"), (Kind.Q8_0, "float32"), (Kind.Q8_0, "auto"), (Kind.Q4_1, "auto"),
+]  # fmt: skip
+
+
 def round_as_stored(model: PreTrainedModel, kind: Kind) -> None:
     """The matrices become what is left of them in blocks of this kind, which can then be stored without loss."""
     for name, parameter in model.named_parameters():
@@ -201,11 +208,12 @@ def round_as_stored(model: PreTrainedModel, kind: Kind) -> None:
             rows.copy_(torch.from_numpy(values.reshape(rows.shape).astype(np.float32)))
 
 
-@pytest.mark.parametrize("kind", [Kind.F32, Kind.F16, Kind.Q8_0, Kind.Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("kind", "dtype"), STORED, ids=lambda one: getattr(one, "name", one))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_gguf_file_has_the_logits_of_the_model_whose_weights_it_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, kind: Kind
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, kind: Kind, dtype: str
 ) -> None:
+    """Whether they become floats, or (auto) stay as they are, in the bytes that `check` says."""
     arch, config = FAMILIES[family]
     model = random_model(config)
     round_as_stored(model, kind)
@@ -214,9 +222,14 @@ def test_a_gguf_file_has_the_logits_of_the_model_whose_weights_it_holds(
         rotary = model.model.rotary_emb
         rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS["longrope"](model.config, None, seq_len=256)
         rotary.rope_type = "default"
-    tried = try_out(model, write(tmp_path / "model.gguf", arch, model, kind), monkeypatch)
+    path = write(tmp_path / "model.gguf", arch, model, kind)
+    tried = try_out(model, path, monkeypatch, dtype)
     for counts in ((20, 5, 0), (1, 11, 40), (1, 1, 0), (38, 0, 0), (1, 0, 0)):
         tried.step(*counts)
+    kept = kept_bytes(tried.runner._model)
+    assert said_bytes(path, dtype)[1] == kept
+    if dtype == "auto":
+        assert kept < 1.1 * sum(info.nbytes for info in read_header(path).tensors.values())
     assert tried.done[0] == LENGTHS[0]
 
 

@@ -5,12 +5,14 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from kept_bytes import kept_bytes, said_bytes
 from tiny_models import CONFIG, Tensors, random_tensors, write_folder, write_gguf
 from whole_windows import WholeWindows
 
 from hamdam.engine.config import EngineConfig
 from hamdam.engine.execution.model_runner import ModelRunner
 from hamdam.engine.loading.checkpoint import open_checkpoint
+from hamdam.kernels.grouped import Grouped
 from hamdam.kernels.quantized import W4A16
 from hamdam.kernels.reference import Reference
 
@@ -55,6 +57,12 @@ def test_f06_blocks_have_the_logits_of_their_dequantised_twin(tmp_path: Path, ki
     )
     assert right.std() > 0.1
     assert np.array_equal(found, right)
+    held = WholeWindows(open_checkpoint(stored), longest=len(IDS), hold="all")  # as it is, and so in other sums
+    np.testing.assert_allclose(held.logits(IDS), right, rtol=0, atol=2e-5 * np.abs(right).max())
+    for weight, name in ((held._model.embedding, "model.embed_tokens"), (held._model.head, "lm_head")):
+        assert isinstance(weight, Grouped) and torch.equal(weight.dequantise(), twin[f"{name}.weight"])
+        assert weight.nbytes == raw[f"{name}.weight"].nbytes
+    assert said_bytes(stored, "auto")[1] == kept_bytes(held._model)
 
 
 class Fast(Reference):
@@ -71,10 +79,30 @@ def test_blocks_of_4_bits_are_kept_where_the_device_multiplies_them_but_for_the_
     matrices = [name for name in tensors if name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight"))]
     raw = {name: random_blocks(kind, *tensors[name].shape) for name in matrices}
     path = write_gguf(tmp_path / "m.gguf", WIDE, tensors, kinds=dict.fromkeys(matrices, kind), raw=raw)
-    checkpoint, config = open_checkpoint(path), EngineConfig(model=path, kv_memory=1 << 20)
+    checkpoint, config = open_checkpoint(path), EngineConfig(model=path, dtype="bfloat16", kv_memory=1 << 20)
     runner = ModelRunner(checkpoint, config, Fast(), device=torch.device("cpu"), dtype=torch.bfloat16)
     model = runner._model
     assert torch.equal(model.embedding, torch.from_numpy(checkpoint.array("model.embed_tokens.weight")).bfloat16())
     assert isinstance(model.head, W4A16)
     assert np.array_equal(model.layers[0].output.dequantise().numpy(),
                           checkpoint.array("model.layers.0.self_attn.o_proj.weight"))  # fmt: skip
+
+
+def test_what_is_multiplied_as_one_stays_as_it_is_only_together_and_check_says_so(tmp_path: Path) -> None:
+    """q, k and v, of which k is plain; gate and up, of which one is in MXFP4: those become floats."""
+    tensors = random_tensors(WIDE)
+    matrices = [name for name in tensors if name.endswith(("_proj.weight", "embed_tokens.weight", "lm_head.weight"))]
+    kinds = {name: Q.Q8_0 for name in matrices if ".k_proj." not in name}
+    gate = "model.layers.0.mlp.gate_proj.weight"
+    blocks = np.random.default_rng(0).integers(0, 256, (256, 8, 17), dtype=np.uint8)
+    blocks[..., 0] = 120  # the exponent of 2^-7
+    path = write_gguf(
+        tmp_path / "m.gguf", WIDE, tensors, kinds=kinds | {gate: Q.MXFP4}, raw={gate: blocks.reshape(256, -1)}
+    )
+    held, floats = (WholeWindows(open_checkpoint(path), longest=len(IDS), hold=hold) for hold in ("all", "experts"))
+    layer = held._model.layers[0]
+    assert isinstance(layer.output, Grouped) and isinstance(layer.mlp.down, Grouped)
+    assert isinstance(layer.qkv, torch.Tensor) and isinstance(layer.mlp.gate_up, torch.Tensor)
+    right = floats.logits(IDS)
+    np.testing.assert_allclose(held.logits(IDS), right, rtol=0, atol=2e-5 * np.abs(right).max())
+    assert said_bytes(path, "auto")[1] == kept_bytes(held._model)

@@ -85,7 +85,7 @@ def beside(path: Path, tensors: Iterable[tuple[str, Source]] | None = None, **sa
     with torch.inference_mode(), Counted() as counted:
         model = Transformer(checkpoint.config, ops, dtype=dtype, device=CPU)
         counted.most = 0
-        model.load(tensors_for(checkpoint, kind, ops, dtype, CPU) if tensors is None else tensors)
+        model.load(tensors_for(checkpoint, kind, ops, dtype, CPU, "experts") if tensors is None else tensors)
         kept = counted.alive()
     return counted.most - kept, kept
 

@@ -6,8 +6,8 @@ import torch
 
 from hamdam.engine.errors import ModelError
 from hamdam.engine.models.weights import LISTED, Packing, Piece, Source, assign, emptied
+from hamdam.kernels.grouped import Grouped, Ints, Scales, Stacked
 from hamdam.kernels.quantized import W4A16, quantise_bytes, quantise_int4
-from hamdam.kernels.unpacked import KeptRows
 
 
 class AsTheyAre:
@@ -102,30 +102,45 @@ def test_parts_of_different_kinds_become_plain_numbers() -> None:
     assert torch.equal(packed, 2 * torch.cat((plain, four.dequantise(), eight.dequantise())))
 
 
-def held(values: torch.Tensor) -> KeptRows:
-    return KeptRows((len(values), values.shape[1]), lambda first, end: values[first:end], values.nbytes)
+def held(rows: int) -> Grouped:
+    codes = Ints.packed(torch.randint(0, 16, (rows, 32), dtype=torch.uint8), 4)
+    return Grouped(codes, Scales(torch.randn(rows, 2)), zeros=8)
 
 
-def test_rows_that_stay_as_they_are_stored_lie_one_above_the_other() -> None:
+def test_parts_that_stay_as_they_are_stored_lie_one_above_the_other() -> None:
     whole, parts = fused(2, 3, 4)
-    values = [torch.randn(part.shape) for part in parts.values()]
-    kept = put(parts, zip(parts, (Piece(0, held(one), one.shape) for one in values), strict=True)).pack(whole)
-    assert isinstance(kept, KeptRows) and kept.shape == (9, 32) and kept.nbytes == 9 * 32 * 4
-    assert torch.equal(kept.dequantise(), torch.cat(values))
-    assert torch.equal(kept.rows(1, 8).rows(2, 99).dequantise(), torch.cat(values)[3:8])
+    emptied(parts)
+    matrices = [held(len(part)) for part in parts.values()]
+    pieces = [
+        (name, Piece(first, one.rows(first, first + 2), one.shape))
+        for name, one in zip(parts, matrices, strict=True) for first in range(0, one.shape[0], 2)
+    ]  # fmt: skip
+    kept = put(parts, pieces).pack(whole)
+    assert isinstance(kept, Stacked) and kept.shape == (9, 32) and kept.nbytes == 9 * (16 + 8)
+    assert torch.equal(kept.dequantise(), torch.cat([one.dequantise() for one in matrices]))
+    assert whole.untyped_storage().nbytes() == 0
+
+
+def test_a_matrix_of_which_rows_are_taken_stays_as_it_is_stored_and_is_never_packed() -> None:
+    embedding, other = torch.empty(4, 32), torch.ones(4, 32)
+    one = held(4)
+    packing = put({"model.embed_tokens.weight": embedding}, [("model.embed_tokens.weight", Piece(0, one, (4, 32)))])
+    kept = packing.looked_up(embedding)
+    assert torch.equal(kept.take(torch.tensor([2, 0])).dequantise(), one.dequantise()[[2, 0]])
+    assert packing.looked_up(other) is other
 
 
 @pytest.mark.parametrize("last", ["plain", "four", "held"])
 def test_beside_what_differs_rows_as_they_are_stored_become_plain(last: str) -> None:
     whole, parts = fused(2, 3)
-    first, second = torch.randn(2, 32), quantise_int4(torch.randn(3, 32), 32)
+    first, second = held(2), quantise_int4(torch.randn(3, 32), 32)
     floats = second.dequantise()
-    pair = {"q_proj.weight": Piece(0, held(first), (2, 32)), "k_proj.weight": Piece(0, second, (3, 32))}
+    pair = {"q_proj.weight": Piece(0, first, (2, 32)), "k_proj.weight": Piece(0, second, (3, 32))}
     if last == "plain":
         pair["k_proj.weight"] = Piece(0, floats, (3, 32))
     order = reversed(pair.items()) if last == "held" else pair.items()
     assert put(parts, order).pack(whole) is whole
-    assert torch.equal(whole, torch.cat((first, floats)))
+    assert torch.equal(whole, torch.cat((first.dequantise(), floats)))
 
 
 def test_a_quantised_matrix_of_another_shape_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Experts that stay quantised in memory: the logits of their dequantised twins, in the bytes that `check` says."""
+"""Matrices that stay quantised in memory: the logits of their dequantised twins, in the bytes that `check` says."""
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kept_bytes import kept_bytes, said_bytes
 from quantised_folders import awq, compressed, fp8, gptq, int8, packed
 from tiny_models import CONFIG, Tensors, write_folder
 from whole_windows import WholeWindows
 
-from hamdam.engine.config import EngineConfig
 from hamdam.engine.loading.checkpoint import Checkpoint, open_checkpoint
 from hamdam.engine.loading.folder_config import model_config
 from hamdam.engine.loading.json_object import JsonObject
 from hamdam.engine.loading.weight_names import expected_tensors
-from hamdam.engine.model_check import check_model
 from hamdam.engine.models.mlp import ExpertMlp
+from hamdam.kernels.grouped import Grouped, Stacked
 from hamdam.kernels.quantized import W4A16
-from hamdam.kernels.unpacked import KeptRows, Mxfp4
+from hamdam.kernels.unpacked import Mxfp4
 
 IDS = list(range(3, 40))
 SIZES = CONFIG | {"hidden_size": 64, "intermediate_size": 96}
@@ -41,6 +41,33 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
     "int8": (MIXTRAL, compressed("int-quantized"), int8),
     "fp8 by block": (QWEN, {"quant_method": "fp8", "weight_block_size": [64, 64]},
                      partial(fp8, by="block", block=(64, 64), name="weight_scale_inv")),
+}  # fmt: skip
+
+
+DENSE: dict[str, dict[str, Any]] = {  # those that PyTorch computes on the CPU
+    "smollm3": SIZES | {"model_type": "smollm3", "no_rope_layers": [1, 0]},
+    "gemma2": SIZES | {"model_type": "gemma2", "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 12,
+                       "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0},
+    "gemma3": SIZES | {"model_type": "gemma3_text", "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 12,
+                       "sliding_window_pattern": 2},
+    "qwen3_moe": QWEN,
+}  # fmt: skip
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+DENSE_FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
+    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32}, partial(awq, group=32)),
+    "awq, groups of 48, not all whole": ({"quant_method": "awq", "bits": 4, "group_size": 48}, partial(awq, group=48)),
+    "gptq": (GPTQ, partial(gptq, group=32)),
+    "gptq, act-order": (GPTQ | {"desc_act": True}, partial(gptq, group=32, scattered=True)),
+    "gptq, 3 bits": (GPTQ | {"bits": 3}, partial(gptq, group=32, bits=3)),
+    "gptq, 8 bits": (GPTQ | {"bits": 8}, partial(gptq, group=32, bits=8)),
+    "packed": (compressed("pack-quantized", num_bits=4), partial(packed, group=None)),
+    "packed, zeros": (compressed("pack-quantized", num_bits=4, strategy="group", group_size=32, symmetric=False),
+                      partial(packed, group=32, symmetric=False)),
+    "int8": (compressed("int-quantized"), int8),
+    "int8, zeros": (compressed("int-quantized", symmetric=False), partial(int8, symmetric=False)),
+    "fp8": (compressed("float-quantized", type="float"), fp8),
+    "fp8 by block": ({"quant_method": "fp8", "weight_block_size": [40, 48]},
+                     partial(fp8, by="block", block=(40, 48), name="weight_scale_inv")),
 }  # fmt: skip
 
 
@@ -101,40 +128,39 @@ def plain_twin(folder: Path, checkpoint: Checkpoint) -> Path:
     return write_folder(folder, OSS, tensors)
 
 
-def bytes_of(weight: Any) -> int:
-    if isinstance(weight, KeptRows | Mxfp4):
-        return weight.nbytes
-    assert isinstance(weight, torch.Tensor)
-    return weight.numel() * weight.element_size()
-
-
-def kept_bytes(model: Any) -> int:
-    size = sum(bytes_of(one) for one in (model.embedding, model.norm, model.head))
-    for layer in model.layers:
-        small = [*(one for _, one in layer.norms()), layer.qkv_bias, layer.output_bias, layer.sinks]
-        small += [layer.mlp.router, layer.mlp.router_bias, *layer.mlp.gate_up_bias, *layer.mlp.down_bias]
-        matrices = [layer.qkv, layer.output, *layer.mlp.gate_up, *layer.mlp.down]
-        size += sum(bytes_of(one) for one in (*matrices, *small) if one is not None)
-    return size
-
-
-def said_bytes(path: Path) -> tuple[str, int]:
-    fit = check_model(EngineConfig(model=path, device="cpu", dtype="float32")).fit
-    assert fit is not None
-    return next(iter(fit.weights.items()))
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_experts_of_a_quantised_folder_stay_as_they_are_stored(tmp_path: Path, form: str) -> None:
     path, twin = stored_and_twin(tmp_path, *FORMATS[form])
     held, floats = (WholeWindows(open_checkpoint(one), longest=len(IDS)) for one in (path, twin))
     mlp = held._model.layers[0].mlp
-    assert isinstance(mlp, ExpertMlp) and all(isinstance(one, KeptRows) for one in (*mlp.gate_up, *mlp.down))
+    assert isinstance(mlp, ExpertMlp) and all(isinstance(one, Grouped | Stacked) for one in (*mlp.gate_up, *mlp.down))
     right = floats.logits(IDS)
     assert right.std() > 0.05
     np.testing.assert_allclose(held.logits(IDS), right, rtol=0, atol=1e-4 * np.abs(right).max())
-    assert said_bytes(path) == ("float32, experts as stored", kept_bytes(held._model))
-    assert said_bytes(twin) == ("float32", kept_bytes(floats._model))
+    assert said_bytes(path, "float32") == ("float32, experts as stored", kept_bytes(held._model))
+    assert said_bytes(twin, "float32") == ("float32", kept_bytes(floats._model))
+
+
+@pytest.mark.parametrize("form", DENSE_FORMATS)
+@pytest.mark.parametrize("family", DENSE)
+def test_all_matrices_of_a_quantised_folder_stay_as_they_are_stored(tmp_path: Path, family: str, form: str) -> None:
+    said, make = DENSE_FORMATS[form]
+    path, twin = stored_and_twin(tmp_path, DENSE[family], said, make)
+    checkpoint = open_checkpoint(path)
+    held, floats = (
+        WholeWindows(one, longest=len(IDS), hold="all") for one in (checkpoint, open_checkpoint(twin))
+    )
+    for number, layer in enumerate(held._model.layers):
+        assert isinstance(layer.qkv, Stacked) and isinstance(layer.output, Grouped)
+        parts = [checkpoint.array(f"model.layers.{number}.self_attn.{name}_proj.weight") for name in "qkv"]
+        assert np.array_equal(layer.qkv.dequantise().numpy(), np.concatenate(parts))
+    right = floats.logits(IDS)
+    assert right.std() > 0.05
+    np.testing.assert_allclose(held.logits(IDS), right, rtol=0, atol=1e-4 * np.abs(right).max())
+    assert said_bytes(path, "auto") == ("float32, matrices as stored", kept_bytes(held._model))
+    assert said_bytes(twin, "auto") == ("float32", kept_bytes(floats._model))
+    asked = WholeWindows(checkpoint, longest=len(IDS))  # for floats, by name
+    assert said_bytes(path, "float32")[1] == kept_bytes(asked._model)
 
 
 def test_gpt_oss_experts_stay_mxfp4(tmp_path: Path) -> None:
@@ -147,7 +173,7 @@ def test_gpt_oss_experts_stay_mxfp4(tmp_path: Path) -> None:
     right = floats.logits(IDS)
     assert right.std() > 0.05
     np.testing.assert_allclose(held.logits(IDS), right, rtol=0, atol=1e-4 * np.abs(right).max())
-    assert said_bytes(tmp_path / "stored") == ("float32, experts as stored", kept_bytes(held._model))
+    assert said_bytes(tmp_path / "stored", "float32") == ("float32, experts as stored", kept_bytes(held._model))
 
 
 def test_a_device_gets_experts_in_the_forms_that_its_kernels_multiply(tmp_path: Path) -> None:
