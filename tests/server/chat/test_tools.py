@@ -128,6 +128,9 @@ async def test_a_call_that_was_cut_with_its_answer_is_begun_once_more_where_it_g
         run = await ana.ask("Is it warm?", tools=[TOOL], sampling={"max_tokens": most})
         assert (run.text, run.end["type"], run.end["reason"]) == ("Let me see.", "response.incomplete", "length")
         assert not calls_of(run) and not calls_of(run, "delta")
+        logged = await ana.ask("Is it warm?", tools=[TOOL], sampling={"max_tokens": most, "logprobs": True})
+        listed = [one for event in logged.events for one in event.get("logprobs", [])]
+        assert (logged.text, len(listed)) == ("Let me see.", most), "those of its tokens are told all the same"
         more = await ana.ask(**{"continue": run.item}, tools=[TOOL])
         assert (more.text, more.end["type"]) == ("", "response.completed")
         assert [call["arguments"] for call in calls_of(more)] == [ARGUMENTS] * 2
