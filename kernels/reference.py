@@ -38,7 +38,11 @@ class Reference:
         out, first = x.new_empty(len(x), weight.shape[0]), 0
         for part in _some_rows(weight):
             own = slice(first, first + part.shape[0])
-            out[:, own] = quantized.linear(x, part, None if bias is None else bias[own])
+            some = None if bias is None else bias[own]
+            if isinstance(part, Grouped):
+                out[:, own] = self.linear(x.float(), part.dequantise(), None if some is None else some.float())
+            else:
+                out[:, own] = quantized.linear(x, part, some)
             first = own.stop
         return out
 
