@@ -13,7 +13,7 @@ from . import plan as p
 from .attention import SCRATCH as ATTENTION_SCRATCH
 from .attention import SPLIT
 from .facts import Floats, Ints, Shape, Step
-from .helping import PIECES, few_bytes
+from .helping import few_bytes, said_bytes
 from .packing import Packed, aligned
 from .rows import row_bytes
 from .step import PHASES, padded, run_step
@@ -73,14 +73,16 @@ class Decoder:
         self._describe()
         self.clocks = np.zeros(len(p.PHASES), np.int64)  # cycles spent so far, by kind of phase
         self._point(p.CLOCKS, self.clocks)
-        self._point(p.SAID, np.zeros((len(self._products), PIECES), np.int64))
+        self._point(p.SAID, aligned(len(self._products) * said_bytes(threads)))
+        self._kept[p.SAID].fill(0)
         self._largest: tuple[int, ...] = (0, 0, 0)  # tokens, splits and samples there is room for
         self._room(max_tokens, 1, 1)
         self._order = 0
         self._given: Step | None = None
         plan, layers, products = self._plan, self._layers, self._products
+        looked_at = self._kept, weights, room  # stays, also where nobody has the decoder any more and nobody closed it
 
-        def follow(board: int, threads: int, which: int) -> None:
+        def follow(board: int, threads: int, which: int, _stays: object = looked_at) -> None:
             run_step(plan, layers, products, board, threads, which, 0)
 
         self._team = Team(threads, PHASES * shape.layers + 4, follow)
@@ -182,7 +184,7 @@ class Decoder:
 
     def _room(self, tokens: int, splits: int, samples: int) -> None:
         """Makes every buffer large enough; they only grow."""
-        tokens, splits, samples = self._largest = tuple(map(max, (tokens, splits, samples), self._largest))
+        tokens, splits, samples = largest = tuple(map(max, (tokens, splits, samples), self._largest))
         shape = self.shape
         heads, query = shape.heads, shape.heads * shape.dim
         widest = max(shape.hidden, query)
@@ -207,6 +209,7 @@ class Decoder:
             if place not in self._kept or self._kept[place].nbytes < size:
                 self._point(place, aligned(size))
         self._plan[p.SCRATCH_BYTES] = own
+        self._largest = largest
 
     def _point(self, place: int, array: NDArray[np.generic]) -> None:
         self._kept[place] = array

@@ -26,7 +26,7 @@ row for each matrix product. A place holds a count, or an address, or 0 for what
     LOGITS,  # float32 [samples and kept ones, vocabulary up to a multiple of 32]
     PICKING,  # room for a thread to sample in
     SCRATCH, SCRATCH_BYTES,  # a thread's own, and how much
-    SAID,  # int64 [products, helping.PIECES]: what became of each piece
+    SAID,  # int64 [products, pieces at most]: what became of each (helping.py)
     # The step
     NUMBER,  # no other step had it
     TOKENS, ROWS, SAMPLES, UNITS,

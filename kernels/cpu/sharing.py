@@ -68,6 +68,7 @@ def finish(board: int, threads: int, phase: int, mine: int, pieces: int) -> None
 
 @everywhere
 def panels_of_piece(outputs: int, threads: int) -> int:
+    """So many that there are fewer than 2 * SHARES pieces for each thread."""
     return max(1, (outputs + PANEL - 1) // PANEL // (threads * SHARES))
 
 

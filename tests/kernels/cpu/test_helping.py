@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from packed_numbers import address, packed, quantised, random_blocks, side_by_side
 
-from hamdam.kernels.cpu.helping import DONE, FEW, PIECES, PLACING, TAKEN, do_piece, few_bytes, pieces_of, share_few
+from hamdam.kernels.cpu.helping import DONE, FEW, PLACING, TAKEN, do_piece, few_bytes, pieces_of, said_bytes, share_few
 from hamdam.kernels.cpu.packing import Packed
 from hamdam.kernels.cpu.plan import BIAS, BITS, INPUTS, MATRIX, OUTPUTS, PRODUCT_PLACES
 from hamdam.kernels.cpu.product import ADD, GATE, SCRATCH, WRITE, product
@@ -74,7 +74,7 @@ def case(mode: int, outputs: int = 320, *, tokens: int = 3, threads: int = 2, bi
     right, scratch = base.copy(), np.zeros(SCRATCH, np.uint8)
     product(address(matrix.data), bits, 0, panels, INPUTS_OF_ALL, address(x), tokens, int(products[0, BIAS]), mode,
             address(right), right.strides[0], address(scratch), 0)
-    said = np.full(PIECES, 4 * (STEP - 1) + DONE)  # as the step before left it
+    said = np.full(said_bytes(threads) // 8, 4 * (STEP - 1) + DONE)  # as the step before left it
     return Case(products, (matrix, x, bias), mode, threads, said, base, right)
 
 
@@ -92,7 +92,7 @@ def test_a_product_shared_out_among_few_tokens_is_the_same_to_the_bit(
             out = own.base.copy()
             own.share(out, which)
             assert out.tobytes() == own.right.tobytes()
-            assert 1 <= own.pieces <= PIECES
+            assert 1 <= own.pieces <= len(own.said)
             assert set(own.said[: own.pieces]) == {4 * STEP + DONE}
             assert set(own.said[own.pieces :]) <= {4 * (STEP - 1) + DONE}
 
@@ -101,7 +101,7 @@ def test_a_product_shared_out_among_few_tokens_is_the_same_to_the_bit(
 def test_what_others_took_and_did_not_do_is_done_again(mode: int) -> None:
     own = case(mode)
     for seed in range(8):
-        taken = np.random.default_rng(seed).random(PIECES) < 0.5
+        taken = np.random.default_rng(seed).random(len(own.said)) < 0.5
         own.said[:] = np.where(taken, 4 * STEP + TAKEN, 4 * (STEP - 1) + DONE)
         out = own.base.copy()
         own.share(out, seed % 2)
@@ -166,3 +166,28 @@ def test_however_many_threads_help_each_other_every_piece_is_added_once() -> Non
         for one in team:
             one.join()
         assert out.tobytes() == own.right.tobytes()
+
+
+def test_threads_of_steps_before_disturb_nobody_while_rows_become_others() -> None:
+    own, random = case(ADD, 64 * PANEL), np.random.default_rng(1)
+    x, late, stop = own.kept[1].copy(), own.base.copy(), threading.Event()
+
+    def come_late() -> None:
+        number = STEP
+        while not stop.is_set():
+            own.share(late, 1, number)
+            for piece in range(own.pieces):
+                own.do(late, piece, number)
+
+    own.share(own.base.copy(), 0, STEP)
+    thread = threading.Thread(target=come_late)
+    thread.start()
+    for number in range(STEP + 1, STEP + 40):
+        out = own.base.copy()
+        own.share(out, 0, number)
+        assert out.tobytes() == own.right.tobytes()
+        own.kept[1][:] = random.integers(0, 256, x.shape)
+        own.kept[1][:] = x
+    stop.set()
+    thread.join()
+    assert late.tobytes() == own.base.tobytes()

@@ -16,7 +16,7 @@ from hamdam.kernels.cpu.helping import DONE, TAKEN, multiply
 from hamdam.kernels.cpu.plan import BYTES, NUMBER, SAID, STREAM
 from hamdam.kernels.cpu.product import WRITE
 from hamdam.kernels.cpu.step import take_step
-from hamdam.kernels.cpu.team import BUSY, CLOSED, INSIDE, SLEEPING, Team, await_empty, enter, leave
+from hamdam.kernels.cpu.team import BUSY, CLOSED, INSIDE, SLEEPING, Team, add_atomic, await_empty, enter, leave
 
 SIZES = (70, 3, 20)
 COUNTS = ((60, 1, 18), (9, 1, 1), (1, 1, 0), (0, 0, 1))  # the last is the step of one token
@@ -120,6 +120,7 @@ def test_who_stood_outside_until_the_step_was_over_is_told_so_and_looks_at_nothi
         row = shuffled(2, BLOCKS).row(random_ids(4, 2)[0])
         decoder.step(step_of(decoder.shape, [(row, 1)]))
         plan, _, products, board = decoder.plans
+        await_empty(board, BUSY)
         plan[STREAM] = plan[BYTES] = 0  # nobody may look there
         inside = int(cell(decoder, INSIDE))
         order = 5  # the step was another, and the door is closed
@@ -133,7 +134,7 @@ def test_buffers_are_moved_when_nobody_is_busy_any_more_and_not_before() -> None
         row = shuffled(2, BLOCKS).row(random_ids(4, 70)[0])
         decoder.step(step_of(decoder.shape, [(row, 1)]))
         await_empty(board, BUSY)
-        cell(decoder, BUSY)[...] = 1
+        add_busy(board, 1)
         decoder.step(step_of(decoder.shape, [(row, 2)]))  # there is room for it
 
         def grow() -> None:
@@ -145,7 +146,7 @@ def test_buffers_are_moved_when_nobody_is_busy_any_more_and_not_before() -> None
         while thread.is_alive() and cell(decoder, SLEEPING) < 2:  # it, and the other thread of the team
             thread.join(0.001)
         order.append("left")
-        leave_busy(board)
+        add_busy(board, -1)
         thread.join()
         assert order == ["left", "moved"]
 
@@ -197,8 +198,11 @@ def outside(plan: np.ndarray, products: np.ndarray, board: int, order: int) -> b
 
 
 @njit(nogil=True)
-def leave_busy(board: int) -> None:
-    leave(board, BUSY)
+def add_busy(board: int, count: int) -> None:
+    if count > 0:
+        add_atomic(board + BUSY, np.int32(count))
+    else:
+        leave(board, BUSY)
 
 
 @njit(nogil=True)
