@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import triton
 
 HERE = Path(__file__).parent
-TARGETS = ["sm_80", "sm_90", "sm_100", "gfx942"]
+# The AMD compiler of Triton 3.6 ends in a pass of its own on some of them (kernels/README.md).
+TARGETS = ["sm_80", "sm_90", "sm_100"] + ["gfx942"] * (not triton.__version__.startswith("3.6."))
 FILES = {"attention_variants", "gated", "quantise", "rms_norm", "sample", "split_k", "store_kv", "w4a16", "w8a16",
          "w8a8"}
 
