@@ -115,7 +115,7 @@ class ModelRunner:
         turned = rotary_digest(model, self.max_context)
         self.kv_fingerprint = f"{checkpoint.fingerprint} {dtype} {ops.kv_layout} {turned}{rounded}{kv}"
         self._model = Transformer(model, ops, dtype=dtype, device=device, context=self.max_context)
-        hold = hold_of(config, device.type)
+        hold = "nothing" if ops.quantised else hold_of(config, device.type)
         self._model.load(tensors_for(checkpoint, config.quantize, ops, dtype, device, hold))
         most = max(1, min(config.max_running, config.max_batch_tokens - 1))  # rows
         longest = blocks_of(self.max_context)

@@ -125,7 +125,8 @@ def test_quantised_matrices_are_multiplied_as_they_are(tmp_path: Path, device: t
         return awq(random, out, width, 32)
 
     write_quantised(tmp_path, SMALL, {"quant_method": "awq", "bits": 4, "group_size": 32}, make)
-    checkpoint, knobs = open_checkpoint(tmp_path), EngineConfig(model=tmp_path, kv_memory=1 << 18, max_running=3)
+    checkpoint = open_checkpoint(tmp_path)
+    knobs = EngineConfig(model=tmp_path, dtype="bfloat16", kv_memory=1 << 18, max_running=3)
     ours, right = (
         ModelRunner(checkpoint, knobs, ops, device=device, dtype=torch.bfloat16) for ops in (TritonOps(), Reference())
     )
